@@ -14,6 +14,7 @@ from benchmarks.harness import data
 from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 from bridge.engine.arrays.dispatch import LINE
 from bridge.engine.library import extension
+from bridge.engine.network.passes import kept_numbers
 from bridge.exchange.model import Conv2d, Layer, Model, Relu
 from bridge.operations.losses import LOSSES
 
@@ -130,7 +131,8 @@ def operation(_: str, work: OperationPass) -> Callable[[], Array | float]:
                      gradient, kept)
     y, dx, dw = np.zeros(work.output, work.dtype), *([np.zeros_like(one) for one in operands[name]]
                                                      for name in ("x", "parameters"))
-    tensors = (*x, *dx, y, *operands["dy"], *operands["mask"], *operands["parameters"], *dw)
+    kept = [np.zeros(n)] if (n := kept_numbers(work.kind, x[0].shape[1])) else []
+    tensors = (*x, *dx, y, *operands["dy"], *operands["mask"], *operands["parameters"], *dw, *kept)
     table = np.array([_row(one) for one in tensors], np.int64)
     attributes = " ".join(f"{name}={_numbers(value)}" for name, value in work.options.items())
     result = dx[0] if work.backward else y

@@ -7,8 +7,9 @@ module cnn_api_operations
    use cnn_api_values, only : hand_over, pointer_to, tensor_at
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
+   use cnn_core_kinds, only : dtype_float64
    use cnn_core_tensor, only : tensor_type
-   use cnn_core_text, only : name_type
+   use cnn_core_text, only : name_type, to_text
    use cnn_devices, only : open_device
    use cnn_operations_attributes, only : attributes_from, attributes_type
    use cnn_operations_loops, only : loops_of
@@ -30,7 +31,8 @@ module cnn_api_operations
 contains
 
    !> A pass of an operation. The table has a row for each input, each gradient of an input, output, its gradient, mask,
-   !> each parameter, each parameter's gradient, and each number of the state, in this order
+   !> each parameter, each parameter's gradient, each number of the state, and, where a forward pass leaves numbers for
+   !> the backward pass, those, float64, in this order
    subroutine operation_pass(device, kind, attributes, dtype, backward, inputs, rows, table, ierr, errmsg)
       !> Name of the device, with its options
       character(len=*), intent(in) :: device
@@ -174,10 +176,11 @@ contains
       integer(c_int64_t), pointer, contiguous :: numbers(:, :)
       type(tensor_type) :: tensors(rows)
       type(shape_type) :: shapes(inputs), y
-      integer :: i, parameters, behind
+      integer :: i, parameters, behind, last
       parameters = size(operation%parameters)
       behind = 2*inputs + 3
-      if (rows /= behind + 2*parameters + size(operation%state)) then
+      last = behind + 2*parameters + size(operation%state)
+      if (rows /= last + merge(1, 0, operation%kept_numbers() > 0)) then
          call fail(error, "operation "//operation%kind//": another number of tensors than it takes")
          return
       end if
@@ -198,7 +201,16 @@ contains
       operands%mask = tensors(behind)
       operands%w = tensors(behind + 1:behind + parameters)
       operands%dw = tensors(behind + parameters + 1:behind + 2*parameters)
-      operands%state = tensors(behind + 2*parameters + 1:)
+      operands%state = tensors(behind + 2*parameters + 1:last)
+      if (rows > last) then
+         operands%kept = tensors(rows)
+         operands%kept%dtype = dtype_float64
+         if (operands%kept%count() /= operation%kept_numbers()) then
+            call fail(error, "operation "//operation%kind//": "//to_text(operands%kept%count())// &
+               & " numbers to keep, expected "//to_text(operation%kept_numbers()))
+            return
+         end if
+      end if
       if (any(operands%y%extent /= y%extent)) call fail(error, "operation "//operation%kind//": its output has the "// &
          & "shape "//y%text()//", and no other")
    end subroutine find_operands

@@ -7,7 +7,7 @@
 module cnn_model_graph
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp, i8
+   use cnn_core_kinds, only : dp, dtype_float64, i8
    use cnn_core_tensor, only : shape_text, tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_model_description, only : description_type, input_name
@@ -31,6 +31,8 @@ module cnn_model_graph
       type(tensor_type) :: output, output_gradient
       !> What its operation keeps from step to step
       type(tensor_type), allocatable :: state(:)
+      !> What its forward pass leaves for the backward pass
+      type(tensor_type) :: kept
       !> Of 0 and 1, where its operation takes one: to be set before `forward`
       type(tensor_type) :: mask
       !> Which of its inputs have a gradient already when it gives its own, because others after it take them too
@@ -235,7 +237,7 @@ contains
       end do
    end subroutine allocate_parameters
 
-   !> Memory for what a node keeps from step to step
+   !> Memory for what a node keeps from step to step, and from a forward pass to the backward pass
    subroutine allocate_state(backend, dtype, node, error)
       !> The device
       class(backend_type), intent(inout) :: backend
@@ -252,6 +254,8 @@ contains
          call backend%allocate(dtype, node%operation%state(i)%shape%extent, node%state(i), error)
          if (allocated(error)) return
       end do
+      i = node%operation%kept_numbers()
+      if (i > 0) call backend%allocate(dtype_float64, [i, 1, 1, 1], node%kept, error)
    end subroutine allocate_state
 
    !> Outputs of all nodes
@@ -369,6 +373,7 @@ contains
          operands%w = node%parameters%value
          operands%dw = node%parameters%gradient
          operands%state = node%state
+         operands%kept = node%kept
          operands%mask = node%mask
          operands%rank = self%input_rank
          if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
@@ -564,6 +569,7 @@ contains
       do i = 1, size(self%nodes)
          associate (node => self%nodes(i))
             call self%backend%release(node%mask)
+            call self%backend%release(node%kept)
             if (allocated(node%state)) then
                do j = 1, size(node%state)
                   call self%backend%release(node%state(j))

@@ -192,7 +192,7 @@ module cnn_operations_loops_table
          type(tensor_type), intent(in) :: dx
       end subroutine max_backward_
 
-      subroutine batch_norm_(x, weight, bias, running_mean, running_variance, training, eps, momentum, y)
+      subroutine batch_norm_(x, weight, bias, running_mean, running_variance, training, eps, momentum, kept, y)
          import :: dp, tensor_type
          implicit none
          !> Images (w, h, c, n)
@@ -211,28 +211,25 @@ module cnn_operations_loops_table
          real(dp), intent(in) :: eps
          !> Part of the batch in what follows it
          real(dp), intent(in) :: momentum
+         !> Means, and in the other half 1 / sqrt(variance + eps), float64, are overwritten
+         type(tensor_type), intent(in) :: kept
          !> As x, is overwritten
          type(tensor_type), intent(in) :: y
       end subroutine batch_norm_
 
-      subroutine batch_norm_backward_(x, weight, running_mean, running_variance, dy, training, eps, dweight, dbias, &
-            & dx)
+      subroutine batch_norm_backward_(x, weight, kept, dy, training, dweight, dbias, dx)
          import :: dp, tensor_type
          implicit none
          !> Images (w, h, c, n)
          type(tensor_type), intent(in) :: x
          !> Factor of each channel
          type(tensor_type), intent(in) :: weight
-         !> Of each channel, empty in training
-         type(tensor_type), intent(in) :: running_mean
-         !> The same
-         type(tensor_type), intent(in) :: running_variance
+         !> Of the forward pass
+         type(tensor_type), intent(in) :: kept
          !> Gradient with respect to the output
          type(tensor_type), intent(in) :: dy
          !> Whether mean and variance are the batch's
          logical, intent(in) :: training
-         !> Added to the variance
-         real(dp), intent(in) :: eps
          !> Gradient with respect to the factors, is overwritten
          type(tensor_type), intent(in) :: dweight
          !> Gradient with respect to the shifts, is overwritten

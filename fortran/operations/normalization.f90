@@ -14,7 +14,8 @@ module cnn_operations_normalization
 
    !> Each channel by a mean and a variance: in training by those of the batch (the variance divided by n), else by the
    !> running ones, the state. Training changes them to (1 - momentum)*old + momentum*batch's, of the variance divided
-   !> by n - 1, as torch does.
+   !> by n - 1, as torch does. What its forward pass normalised by is kept for the backward pass: of each channel the
+   !> mean, and in the other half 1 / sqrt(variance + eps).
    !> Source: S. Ioffe and C. Szegedy, Batch Normalization, ICML 2015, algorithm 1 and section 3
    type, extends(operation_type), public :: batch_norm2d_type
       integer :: num_features = 1
@@ -25,6 +26,7 @@ module cnn_operations_normalization
       procedure, nopass :: reads_y => no
       procedure :: read => norm_read
       procedure :: find_shape => norm_shape
+      procedure :: kept_numbers => norm_kept
       procedure :: forward => norm_forward
       procedure :: backward => norm_backward
       procedure, private :: by_batch
@@ -134,8 +136,8 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: state(2)
-      call find_state(operands, state)
-      call self%run(backend, "batch_norm", [operands%x(1), operands%w, state, operands%y], error, &
+      if (size(operands%state) == 2) state = operands%state
+      call self%run(backend, "batch_norm", [operands%x(1), operands%w, state, operands%kept, operands%y], error, &
          & [merge(1, 0, self%by_batch())], [self%eps, self%momentum])
    end subroutine norm_forward
 
@@ -144,15 +146,20 @@ contains
       class(batch_norm2d_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> dx and dw from dy, x, w and, where they are not the batch's, the state
+      !> dx and dw from dy, x, w and what the forward pass has kept
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: state(2)
-      call find_state(operands, state)
-      call self%run(backend, "batch_norm_backward", [operands%x(1), operands%w(1), state, operands%dy, operands%dw, &
-         & operands%dx(1)], error, [merge(1, 0, self%by_batch())], [self%eps])
+      call self%run(backend, "batch_norm_backward", [operands%x(1), operands%w(1), operands%kept, operands%dy, &
+         & operands%dw, operands%dx(1)], error, [merge(1, 0, self%by_batch())])
    end subroutine norm_backward
+
+   !> Mean and scale of each channel; both begin where any array of a GPU may, at a multiple of 16 bytes
+   pure integer function norm_kept(self)
+      !> The node
+      class(batch_norm2d_type), intent(in) :: self
+      norm_kept = 2*(self%num_features + mod(self%num_features, 2))
+   end function norm_kept
 
    !> Whether mean and variance are the batch's, which they always are where there are no running ones
    pure logical function by_batch(self)
@@ -292,14 +299,5 @@ contains
       form = [product(x%extent(:rank - 2)), self%num_channels/self%num_groups, self%num_groups]
       if (.not. self%affine) form = [form(1)*form(2), 1, 1]
    end function group_form
-
-   !> Running mean and variance; empty where there are none
-   subroutine find_state(operands, state)
-      !> Of the node
-      type(operands_type), intent(in) :: operands
-      !> Both
-      type(tensor_type), intent(out) :: state(2)
-      if (size(operands%state) == 2) state = operands%state
-   end subroutine find_state
 
 end module cnn_operations_normalization

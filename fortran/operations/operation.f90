@@ -34,6 +34,8 @@ module cnn_operations_operation
       type(tensor_type) :: y, dy
       !> Of 0 and 1, of y's shape, where the operation takes one
       type(tensor_type) :: mask
+      !> What a forward pass leaves for the backward pass, `kept_numbers` of float64
+      type(tensor_type) :: kept
       !> Number of dimensions of the first input
       integer :: rank = 0
       !> Of a ReLU behind the operation that is computed with it: y is that one's output; negative: there is none
@@ -73,6 +75,7 @@ module cnn_operations_operation
       procedure, nopass :: takes_relu => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
+      procedure :: kept_numbers => nothing_kept
       procedure(pass_), deferred :: forward
       procedure(pass_), deferred :: backward
       procedure :: refuse
@@ -81,7 +84,8 @@ module cnn_operations_operation
    end type operation_type
 
    abstract interface
-      !> Forward: y from x, w and state. Backward: dx and dw from dy, x, w and state. What is found is overwritten
+      !> Forward: y, and what is kept, from x, w and state. Backward: dx and dw from dy, x, w and what was kept. What is
+      !> found is overwritten
       subroutine pass_(self, backend, operands, error)
          import :: backend_type, error_type, operands_type, operation_type
          implicit none
@@ -148,6 +152,15 @@ contains
       y = shapes(1)
       if (y%rank < 1) call self%refuse("a scalar", "one dimension or more", error)
    end subroutine same_as_input
+
+   !> How many numbers of its forward pass it keeps for the backward pass
+   pure integer function nothing_kept(self)
+      !> With its hyperparameters
+      class(operation_type), intent(in) :: self
+      associate (unused => self)
+      end associate
+      nothing_kept = 0
+   end function nothing_kept
 
    !> The error of a node that cannot be what it is asked to be
    subroutine refuse(self, found, expected, error)

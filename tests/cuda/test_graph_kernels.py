@@ -545,14 +545,16 @@ def test_gradients_of_normalised_channels_are_torchs(kernels: HostKernels, kind:
     if training:
         mean, variance = wide.detach().mean(dim=(0, 2)), wide.detach().var(dim=(0, 2), correction=0)
     means, scales = memory.put(mean.numpy()), memory.put(1/np.sqrt(variance.numpy() + 0.01))
-    products, sums, dx = *(memory.out((2, blocks*BLOCK), np.float64) for _ in range(2)), memory.out(x.shape, wp)
-    kernels.launch(f"cnn_norm_products_{kind}", (blocks, 2), *sizes, x, dy, means, scales, products)
-    kernels.launch(f"cnn_bias_gradient_{kind}", (blocks, 2), *sizes, dy, sums)
-    along, totals = memory.put(products.sum(axis=1)), memory.put(sums.sum(axis=1))
-    np.testing.assert_allclose(along, dfactor.numpy(), rtol=1e-12, atol=1e-10)
-    kernels.launch(f"cnn_normalize_backward_{kind}", (blocks, 2), *sizes, x, weight, dy, means, scales, along, totals,
-                   dx, np.int64(training), np.float64(3.0*pixels))
+    sums, (dweight, dbias, dx) = memory.out((2, 2, blocks*BLOCK), np.float64), (
+        memory.out(shape, wp) for shape in (2, 2, x.shape))
+    kernels.launch(f"cnn_norm_gradients_{kind}", (blocks, 2), *sizes, x, dy, means, scales, sums)
+    totals = memory.put(sums.sum(axis=2))
+    right = np.stack([dfactor.numpy(), dy.astype(float).sum(axis=(0, 2))])
+    np.testing.assert_allclose(totals, right, rtol=1e-12, atol=1e-10)
+    kernels.launch(f"cnn_normalize_backward_{kind}", (blocks, 2), *sizes, x, weight, dy, means, scales, totals,
+                   dweight, dbias, dx, np.int64(training), np.float64(3.0*pixels))
     assert ulps(dx, dwide, 1.0) <= 8
+    np.testing.assert_array_equal([dweight, dbias], totals.astype(wp))
     memory.check()
 
 

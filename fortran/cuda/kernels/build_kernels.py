@@ -37,7 +37,7 @@ TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow"
          "add_bias", "avg_pool", "avg_pool_backward", "box_sums", "class_entropy", "column_sums", "combine",
          "combine_backward", "combine_broadcast", "combine_sums", "copy", "copy_rows", "cross_entropy", "dropout",
          "extreme", "extreme_backward", "gather", "matmul", "max_pool", "max_pool_backward", "moments",
-         "norm_products", "normalize", "normalize_backward", "pair_loss", "pointwise", "pointwise_backward",
+         "norm_gradients", "normalize", "normalize_backward", "pair_loss", "pointwise", "pointwise_backward",
          "resample", "resample_backward", "row_normalize", "row_normalize_backward", "row_sums", "softmax",
          "softmax_backward", "spline", "spline_backward", "spline_gradients", "spline_sums", "statistics")
 STORED = ("relu_backward_nhwc", "channel_sums", "transpose")

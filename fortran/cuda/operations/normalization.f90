@@ -1,21 +1,19 @@
 ! SPDX-License-Identifier: MIT
 !> Normalisation of each channel on a CUDA device, by our kernels; statistics are float64, summed in a fixed order.
 module cnn_cuda_operations_normalization
-   use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_ptr
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
-   use cnn_core_tensor, only : tensor_type
-   use cnn_cuda_device_kernels, only : blocks_for, kernel_bias_gradient, kernel_narrow
+   use cnn_core_tensor, only : address_after, tensor_type
+   use cnn_cuda_device_kernels, only : blocks_for
    use cnn_cuda_device_type, only : cuda_device_type
-   use cnn_cuda_operations_sums, only : fold_sums, reserve_totals
+   use cnn_cuda_operations_sums, only : find_rows, fold_sums, reserve_sums, sum_bytes, sums_bytes
    implicit none
    private
 
    public :: batch_norm, batch_norm_backward
 
    integer, parameter :: most_blocks = 4096
-   !> The totals of each channel: means, scales, and two sums
-   integer, parameter :: means = 1, scales = 2, first = 3, second = 4
 
    !> What the passes work on
    type :: work_type
@@ -23,8 +21,12 @@ module cnn_cuda_operations_normalization
       type(tensor_type) :: x
       integer :: blocks = 1
       integer(i8) :: threads = 1_i8
-      type(c_ptr) :: partial, totals(4)
+      !> Of each thread and channel two sums, and of each channel two totals of them
+      type(c_ptr) :: partial, totals
+      !> What is kept of each channel: means, and 1 / sqrt(variance + eps)
+      type(c_ptr) :: means, scales
    contains
+      procedure :: reserve
       procedure :: sizes
       procedure :: per_channel
    end type work_type
@@ -35,8 +37,8 @@ contains
    subroutine batch_norm(device, t, training, settings, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> x, weight, bias, running mean and variance, y, *device*
-      type(tensor_type), intent(in) :: t(6)
+      !> x, weight, bias, running mean and variance, what is kept, y, *device*
+      type(tensor_type), intent(in) :: t(7)
       !> Whether mean and variance are the batch's
       logical, intent(in) :: training
       !> eps, momentum
@@ -44,125 +46,101 @@ contains
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
-      integer(i8) :: sizes(3)
-      call find_statistics(device, t(1), t(4:5), training, training .and. t(4)%is_allocated(), settings, work, error)
+      call work%reserve(device, t(1), t(6), error)
       if (allocated(error)) return
-      sizes = work%sizes()
-      call device%kernels%launch_named("normalize", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
-         & [t(1:3)%address, work%totals(means), work%totals(scales), t(6)%address], [integer(i8) ::], &
-         & [real(dp) ::], device%stream, error)
+      call find_statistics(device, work, t(4:5), training, settings, error)
+      if (allocated(error)) return
+      call device%kernels%launch_named("normalize", t(1)%dtype, [work%blocks, t(1)%extent(3)], work%sizes(), &
+         & [t(1:3)%address, work%means, work%scales, t(7)%address], [integer(i8) ::], [real(dp) ::], device%stream, &
+         & error)
    end subroutine batch_norm
 
    !> The gradients of weight, bias and x
-   subroutine batch_norm_backward(device, t, training, settings, error)
+   subroutine batch_norm_backward(device, t, training, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> x, weight, running mean and variance, dy, dweight, dbias, dx, *device*
-      type(tensor_type), intent(in) :: t(8)
+      !> x, weight, what the forward pass has kept, dy, dweight, dbias, dx, *device*
+      type(tensor_type), intent(in) :: t(7)
       !> Whether mean and variance are the batch's
       logical, intent(in) :: training
-      !> eps
-      real(dp), intent(in) :: settings(1)
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
       integer(i8) :: sizes(3)
-      call find_statistics(device, t(1), t(3:4), training, .false., [settings, 0.0_dp], work, error)
+      call work%reserve(device, t(1), t(3), error)
       if (allocated(error)) return
       sizes = work%sizes()
-      call device%kernels%launch_named("norm_products", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
-         & [t(1)%address, t(5)%address, work%totals(means), work%totals(scales), work%partial], &
-         & [integer(i8) ::], [real(dp) ::], device%stream, error)
+      call device%kernels%launch_named("norm_gradients", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
+         & [t(1)%address, t(4)%address, work%means, work%scales, work%partial], [integer(i8) ::], [real(dp) ::], &
+         & device%stream, error)
       if (allocated(error)) return
-      call fold_sums(device, work%partial, work%threads, sizes(2), work%totals(first), error)
-      if (allocated(error)) return
-      call sum_gradient(device, t(5), work, error)
-      if (allocated(error)) return
-      call narrow(device, work%totals(first), t(6), error)
-      if (allocated(error)) return
-      call narrow(device, work%totals(second), t(7), error)
+      call fold_sums(device, work%partial, work%threads, 2*sizes(2), work%totals, error)
       if (allocated(error)) return
       call device%kernels%launch_named("normalize_backward", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
-         & [t(1)%address, t(2)%address, t(5)%address, work%totals, t(8)%address], [merge(1_i8, 0_i8, training)], &
-         & [work%per_channel()], device%stream, error)
+         & [t(1:2)%address, t(4)%address, work%means, work%scales, work%totals, t(5:7)%address], &
+         & [merge(1_i8, 0_i8, training)], [work%per_channel()], device%stream, error)
    end subroutine batch_norm_backward
 
-   !> Mean and scale of each channel, of the batch or the running ones
-   subroutine find_statistics(device, x, running, training, follow, settings, work, error)
+   !> Memory for the sums, and where the numbers of each channel lie in what is kept
+   subroutine reserve(self, device, x, kept, error)
+      !> Is set
+      class(work_type), intent(out) :: self
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Images (w, h, c, n), *device*
       type(tensor_type), intent(in) :: x
+      !> Means, and scales in the other half, float64, *device*
+      type(tensor_type), intent(in) :: kept
+      !> No device memory
+      type(error_type), allocatable, intent(out) :: error
+      integer(i8) :: rows
+      self%x = x
+      self%means = kept%address
+      self%scales = address_after(kept%address, kept%bytes()/2)
+      call find_rows(x%extent, self%blocks, self%threads)
+      rows = 2*even(x%extent(3))
+      call reserve_sums(device, self%threads, rows, self%partial, error)
+      self%totals = address_after(self%partial, sums_bytes(self%threads, rows))
+   end subroutine reserve
+
+   !> Mean and scale of each channel, of the batch, which running ones follow where there are any, or the running ones
+   subroutine find_statistics(device, work, running, training, settings, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(in) :: device
+      !> With its memory; means and scales are overwritten
+      type(work_type), intent(in) :: work
       !> Mean and variance, *device*; may be empty in training
       type(tensor_type), intent(in) :: running(2)
       !> Whether they are the batch's
       logical, intent(in) :: training
-      !> Whether the running ones follow the batch's
-      logical, intent(in) :: follow
       !> eps, momentum
       real(dp), intent(in) :: settings(2)
-      !> With means and scales
-      type(work_type), intent(out) :: work
-      !> No device memory, or a kernel launch that failed
+      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
+      type(c_ptr) :: totals(2)
       integer(i8) :: sizes(3)
       integer :: order
-      work%x = x
-      call reserve_totals(device, x%extent, work%blocks, work%threads, work%partial, work%totals, error)
-      if (allocated(error)) return
       sizes = work%sizes()
+      totals = [work%totals, address_after(work%totals, even(work%x%extent(3))*sum_bytes)]
       do order = 1, merge(2, 0, training)
-         call device%kernels%launch_named("moments", x%dtype, [work%blocks, x%extent(3)], sizes, [x%address, &
-            & work%totals(first), work%partial], [int(order, i8)], [work%per_channel()], device%stream, error)
+         call device%kernels%launch_named("moments", work%x%dtype, [work%blocks, work%x%extent(3)], sizes, &
+            & [work%x%address, totals(1), work%partial], [int(order, i8)], [work%per_channel()], device%stream, error)
          if (allocated(error)) return
-         call fold_sums(device, work%partial, work%threads, sizes(2), work%totals(merge(first, second, order == 1)), &
-            & error)
+         call fold_sums(device, work%partial, work%threads, sizes(2), totals(order), error)
          if (allocated(error)) return
       end do
-      call device%kernels%launch_named("statistics", x%dtype, [blocks_for(sizes(2), most_blocks), 1], [sizes(2)], &
-         & [work%totals(first), work%totals(second), running%address, work%totals(means), work%totals(scales)], &
-         & merge(1_i8, 0_i8, [training, follow]), [work%per_channel(), settings], device%stream, error)
+      call device%kernels%launch_named("statistics", work%x%dtype, [blocks_for(sizes(2), most_blocks), 1], [sizes(2)], &
+         & [totals, running%address, work%means, work%scales], &
+         & merge(1_i8, 0_i8, [training, training .and. running(1)%is_allocated()]), [work%per_channel(), settings], &
+         & device%stream, error)
    end subroutine find_statistics
 
-   !> The second total becomes the sums of dy
-   subroutine sum_gradient(device, dy, work, error)
-      !> An entered device, on whose stream the work is queued
-      type(cuda_device_type), intent(in) :: device
-      !> Gradient of the output (w, h, c, n), *device*
-      type(tensor_type), intent(in) :: dy
-      !> Of tensors of its shape
-      type(work_type), intent(in) :: work
-      !> A kernel launch that failed
-      type(error_type), allocatable, intent(out) :: error
-      integer(c_int64_t), target :: sizes(3)
-      type(c_ptr), target :: address, partial
-      sizes = work%sizes()
-      address = dy%address
-      partial = work%partial
-      call device%kernels%launch_typed(kernel_bias_gradient, dy%dtype, [work%blocks, dy%extent(3)], [c_loc(sizes(1)), &
-         & c_loc(sizes(2)), c_loc(sizes(3)), c_loc(address), c_loc(partial)], device%stream, error)
-      if (allocated(error)) return
-      call fold_sums(device, work%partial, work%threads, sizes(2), work%totals(second), error)
-   end subroutine sum_gradient
-
-   !> A vector of totals, rounded
-   subroutine narrow(device, totals, vector, error)
-      !> An entered device, on whose stream the work is queued
-      type(cuda_device_type), intent(in) :: device
-      !> float64, *device*
-      type(c_ptr), intent(in) :: totals
-      !> As many, *device*
-      type(tensor_type), intent(in) :: vector
-      !> A kernel launch that failed
-      type(error_type), allocatable, intent(out) :: error
-      integer(c_int64_t), target :: n
-      type(c_ptr), target :: from, to
-      n = vector%count()
-      from = totals
-      to = vector%address
-      call device%kernels%launch_typed(kernel_narrow, vector%dtype, [blocks_for(vector%count(), most_blocks), 1], &
-         & [c_loc(n), c_loc(from), c_loc(to)], device%stream, error)
-   end subroutine narrow
+   !> So many numbers, or one more: then what is behind them begins where any array may
+   pure integer(i8) function even(channels)
+      !> Number of channels
+      integer, intent(in) :: channels
+      even = channels + mod(channels, 2)
+   end function even
 
    !> Pixels, channels, images
    pure function sizes(self)

@@ -63,7 +63,7 @@ contains
        case ("batch_norm")
          call batch_norm(device, t, integers(1) == 1, reals, error)
        case ("batch_norm_backward")
-         call batch_norm_backward(device, t, integers(1) == 1, reals, error)
+         call batch_norm_backward(device, t, integers(1) == 1, error)
        case ("extreme")
          call launch(device, name, n, t, [boxes_of(t(1), t(2)), int(integers, i8)], reals, error)
        case ("extreme_backward")

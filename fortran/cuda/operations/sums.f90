@@ -11,7 +11,7 @@ module cnn_cuda_operations_sums
    implicit none
    private
 
-   public :: fold_sums, reserve_row_sums, reserve_sums, reserve_totals, sums_bytes, sums_to_gradient
+   public :: find_rows, fold_sums, reserve_row_sums, reserve_sums, sums_bytes, sums_to_gradient
 
    !> Blocks: enough to fill a GPU, few enough that the partial sums of all threads are small
    integer, parameter, public :: most_blocks = 1024
@@ -58,33 +58,6 @@ contains
       call find_rows(extent, blocks, n)
       call reserve_sums(device, n, int(extent(3), i8), address, error)
    end subroutine reserve_row_sums
-
-   !> The same, and room for several totals of each channel
-   subroutine reserve_totals(device, extent, blocks, n, partial, totals, error)
-      !> An entered device, on whose stream the work is queued
-      type(cuda_device_type), intent(inout) :: device
-      !> Extents (w, h, c, n)
-      integer, intent(in) :: extent(4)
-      !> Blocks of each channel
-      integer, intent(out) :: blocks
-      !> Threads of each channel, each with a partial sum
-      integer(i8), intent(out) :: n
-      !> Where the partial sums start, *device*
-      type(c_ptr), intent(out) :: partial
-      !> Where the totals start, float64 (c) each, *device*
-      type(c_ptr), intent(out) :: totals(:)
-      !> No device memory
-      type(error_type), allocatable, intent(out) :: error
-      integer(c_size_t) :: bytes, vector
-      integer :: i
-      call find_rows(extent, blocks, n)
-      bytes = sums_bytes(n, int(extent(3), i8))
-      vector = aligned(extent(3)*sum_bytes)
-      call device%reserve(bytes + size(totals)*vector, partial, error)
-      do i = 1, size(totals)
-         totals(i) = address_after(partial, bytes + (i - 1)*vector)
-      end do
-   end subroutine reserve_totals
 
    !> Blocks and threads for a row of blocks for each channel
    subroutine find_rows(extent, blocks, n)

@@ -333,20 +333,20 @@ static int matmul(const struct launch *l, struct range *r)
    return n;
 }
 
-// (pixels, channels, batch, x, sums or dy, ..., partial(T, channels), ...)
+// (pixels, channels, batch, x, sums or dy, ..., partial(T, channels) or two of these, ...)
 static int channel_moments(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
    int n = 0;
-   bool products = strstr(l->kernel->name, "products");
+   bool gradients = strstr(l->kernel->name, "gradients");
    int64_t all = v[0].i * v[1].i * v[2].i;
    if (all < 1 || v[1].i != l->grid.y || l->grid.z != 1) return refuse(l, "no size, or not as many rows as channels");
    put(r, &n, v[3].p, all, value_bytes(l), false);
-   if (products) {
+   if (gradients) {
       put(r, &n, v[4].p, all, value_bytes(l), false);
       put(r, &n, v[5].p, v[1].i, 8, false);
       put(r, &n, v[6].p, v[1].i, 8, false);
-      put(r, &n, v[7].p, (int64_t)l->grid.x * THREADS * v[1].i, 8, true);
+      put(r, &n, v[7].p, (int64_t)l->grid.x * THREADS * v[1].i * 2, 8, true);
    } else {
       if (v[6].i == 2) put(r, &n, v[4].p, v[1].i, 8, false);
       put(r, &n, v[5].p, (int64_t)l->grid.x * THREADS * v[1].i, 8, true);
@@ -381,7 +381,7 @@ static int normalize(const struct launch *l, struct range *r)
    return n;
 }
 
-// (pixels, channels, batch, x, weight, dy, means, scales, along, totals, dx, training, count)
+// (pixels, channels, batch, x, weight, dy, means, scales, totals(channels, 2), dweight, dbias, dx, training, count)
 static int normalize_backward(const struct launch *l, struct range *r)
 {
    const union value *v = l->v;
@@ -391,8 +391,10 @@ static int normalize_backward(const struct launch *l, struct range *r)
    put(r, &n, v[3].p, all, value_bytes(l), false);
    put(r, &n, v[4].p, v[1].i, value_bytes(l), false);
    put(r, &n, v[5].p, all, value_bytes(l), false);
-   for (int i = 6; i <= 9; i++) put(r, &n, v[i].p, v[1].i, 8, false);
-   put(r, &n, v[10].p, all, value_bytes(l), true);
+   for (int i = 6; i <= 7; i++) put(r, &n, v[i].p, v[1].i, 8, false);
+   put(r, &n, v[8].p, 2 * v[1].i, 8, false);
+   for (int i = 9; i <= 10; i++) put(r, &n, v[i].p, v[1].i, value_bytes(l), true);
+   put(r, &n, v[11].p, all, value_bytes(l), true);
    return n;
 }
 
@@ -678,9 +680,9 @@ static const struct kernel kernels[] = {
    BOTH("max_pool", "ippiiiiiiiiii", windows),
    BOTH("max_pool_backward", "ipppiiiiiiiiii", windows_back),
    BOTH("moments", "iiipppid", channel_moments),
-   BOTH("norm_products", "iiippppp", channel_moments),
+   BOTH("norm_gradients", "iiippppp", channel_moments),
    BOTH("normalize", "iiipppppp", normalize),
-   BOTH("normalize_backward", "iiippppppppid", normalize_backward),
+   BOTH("normalize_backward", "iiipppppppppid", normalize_backward),
    BOTH("pair_loss", "ippppidd", loss),
    BOTH("pointwise", "ippidd", elements),
    BOTH("pointwise_backward", "ipppidd", elements),
