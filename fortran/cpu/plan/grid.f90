@@ -201,9 +201,60 @@ contains
       rows = min(rows, max(int(self%extent(2), i8)*images/least_bands, 4_i8*self%halo(2) + 4, &
          & int(least_pixels/self%band(1), i8)))
       self%band(2) = int(max(1_i8, min(rows, int(self%extent(2), i8))))
-      ! As many rows in each
-      self%band(2) = (self%extent(2) - 1)/((self%extent(2) - 1)/self%band(2) + 1) + 1
+      self%band(2) = balanced_rows(self%extent(2), self%band(2), images)
    end subroutine choose_band
+
+   !> Rows of a band, so many or fewer, that leave 2 and 4 threads least to wait for each other
+   pure integer function balanced_rows(extent, most, images) result(rows)
+      !> Rows of an image
+      integer, intent(in) :: extent
+      !> Rows of a band at most
+      integer, intent(in) :: most
+      !> Number of images
+      integer(i8), intent(in) :: images
+      !> Bands of all images: of so many one more or less does not matter
+      integer, parameter :: many = 32
+      !> Part of the time that a smaller band must save
+      real(dp), parameter :: worth = 0.02_dp
+      real(dp) :: least, found
+      integer :: fewest, down, other
+      fewest = (extent - 1)/most + 1
+      rows = (extent - 1)/fewest + 1
+      if (fewest == 1 .or. fewest*images >= many) return
+      least = time_of(rows)
+      do down = fewest + 1, min(2*fewest, extent)
+         other = (extent - 1)/down + 1
+         found = time_of(other)
+         if (found > least - worth) cycle
+         least = found
+         rows = other
+      end do
+   contains
+      !> Of 2 and 4 threads, each of which takes the next band when it is done with one; 2 where no one waits
+      pure real(dp) function time_of(rows)
+         !> Of a band
+         integer, intent(in) :: rows
+         integer :: threads
+         time_of = sum([(longest(rows, threads)*threads/(real(extent, dp)*images), threads=2, 4, 2)])
+      end function time_of
+
+      !> Rows of the thread that ends last
+      pure real(dp) function longest(rows, threads)
+         !> Of a band
+         integer, intent(in) :: rows
+         !> Number of threads
+         integer, intent(in) :: threads
+         integer :: done(threads), image, first, next
+         done = 0
+         do image = 1, int(images)
+            do first = 0, extent - 1, rows
+               next = minloc(done, 1)
+               done(next) = done(next) + min(rows, extent - first)
+            end do
+         end do
+         longest = maxval(done)
+      end function longest
+   end function balanced_rows
 
    !> Bands across and down
    pure function bands(self)
