@@ -14,7 +14,7 @@ module cnn_cpu_kernels_memory
 
    integer(c_size_t), parameter :: alignment = 64_c_size_t
 
-   !> One piece of memory for each thread, until `release`
+   !> One piece of memory for each thread, until `release`; the next call may have it then
    type, public :: scratch_type
       type(c_ptr), private :: address = c_null_ptr
       integer(i8), private :: bytes = 0_i8
@@ -71,6 +71,20 @@ module cnn_cpu_kernels_memory
       subroutine wait_for_copies() bind(C, name="cnn_wait_for_copies")
          implicit none
       end subroutine wait_for_copies
+      !> See scratch_memory.c; null where there is no memory
+      function take_scratch(bytes) result(address) bind(C, name="cnn_take_scratch")
+         import :: c_ptr, c_size_t
+         implicit none
+         !> Size in bytes, a multiple of `alignment`
+         integer(c_size_t), value :: bytes
+         type(c_ptr) :: address
+      end function take_scratch
+      subroutine give_back_scratch(address) bind(C, name="cnn_give_back_scratch")
+         import :: c_ptr
+         implicit none
+         !> Address from `take_scratch`, or null
+         type(c_ptr), value :: address
+      end subroutine give_back_scratch
       subroutine c_free(address) bind(C, name="free")
          import :: c_ptr
          implicit none
@@ -102,7 +116,7 @@ contains
       threads = 1
       !$ threads = omp_get_max_threads()
       self%bytes = (bytes + alignment - 1)/alignment*alignment + apart
-      self%address = allocate_aligned(self%bytes*threads)
+      self%address = take_scratch(int(self%bytes*threads, c_size_t))
       if (.not. c_associated(self%address)) call fail(error, "device cpu: no memory for "//to_text(threads)// &
          & " x "//to_text(int(min(self%bytes/1024, int(huge(1), i8))))//" KiB of scratch space")
    end subroutine reserve
@@ -119,7 +133,7 @@ contains
    subroutine release(self)
       !> Scratch memory of all threads, empty afterwards
       class(scratch_type), intent(inout) :: self
-      call c_free(self%address)
+      call give_back_scratch(self%address)
       self%address = c_null_ptr
    end subroutine release
 
