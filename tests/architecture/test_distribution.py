@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -98,12 +99,18 @@ def clean(*command: str | Path, folder: Path, **variables: str) -> str:
     return done.stdout
 
 
+def installed(distribution: str) -> bool:
+    """Whether a package is there."""
+    return any(importlib.metadata.distributions(name=distribution))
+
+
 @pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="auditwheel is for Linux")
 def test_a_wheel_works_wherever_it_is_put(root: Path, tmp_path: Path, wheels: ModuleType) -> None:
     """In an environment of its own, with ``pip install --target``, and beside h5py's HDF5 in one process."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    missing = [name for name in ("auditwheel", "mesonpy", "pip") if importlib.util.find_spec(name) is None]
+    # To look for the module pip warns, where another test has imported distutils
+    missing = [name for name in ("auditwheel", "meson-python", "pip") if not installed(name)]
     missing += [name for name in ("patchelf",) if shutil.which(name, path=path) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
