@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 import bridge
 from bridge.engine.arrays import dispatch
 from bridge.engine.library import extension
-from tests.helpers.cases import Array, Case, fortran_convolution, tensors
+from tests.helpers.cases import Array, Case, channels_last, fortran_convolution, tensors
 from tests.helpers.cpu_memory import PICTURES
 from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, LEVELS, VARIABLE, choose, facts, integers
 
@@ -101,6 +102,31 @@ def test_nothing_is_written_outside_of_out(dtype: str, level: str) -> None:
             bridge.conv2d(t["x"], t["w"], t["b"], **case.settings, relu=relu, out=out)
             assert (room[:before] == 7.5).all() and (room[before + size:] == 7.5).all(), case
             assert np.array_equal(out, bridge.conv2d(t["x"], t["w"], t["b"], **case.settings, relu=relu)), case
+
+
+@ALL_DTYPES
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, channels_last], ids=["C order", "channels_last"])
+def test_what_a_call_leaves_is_not_read(layout: Callable[[Array], Array], dtype: str, level: str,
+                                        anything_goes: None) -> None:
+    """Scratch memory is that of the call before, here full of NaN."""
+    nothing = np.full((1, 16, 96, 96), np.nan, dtype), np.ones((16, 16, 3, 3), dtype)
+    masks = ((True, False, False), (False, True, False))
+
+    def passes(case: Case, t: dict[str, Array], before: Callable[[], object]) -> list[Array]:
+        x, w, dy = (layout(t[name]) for name in ("x", "w", "dy"))
+        before()
+        found = [bridge.conv2d(x, w, t["b"], **case.settings)]
+        for mask in masks:
+            before()
+            found.append(bridge.conv2d_backward(dy, x, w, **case.settings, output_mask=mask)[mask.index(True)])
+        return found
+
+    assert np.isnan(bridge.conv2d(*nothing)).all()
+    for case in PICTURES:
+        t = integers(case, dtype)
+        clean = passes(case, t, lambda: None)
+        for one, other in zip(clean, passes(case, t, lambda: bridge.conv2d(*nothing)), strict=True):
+            assert np.array_equal(one, other), case
 
 
 def child(code: str, *arguments: str, **environment: str) -> str:

@@ -10,7 +10,8 @@ module cnn_cpu_kernels_memory
    implicit none
    private
 
-   public :: allocate_aligned, c_free, c_memmove, c_memset, copy_nontemporal, wait_for_copies
+   public :: allocate_aligned, allocate_scratch, c_free, c_memmove, c_memset, copy_nontemporal, give_back_scratch, &
+      & wait_for_copies
 
    integer(c_size_t), parameter :: alignment = 64_c_size_t
 
@@ -82,7 +83,7 @@ module cnn_cpu_kernels_memory
       subroutine give_back_scratch(address) bind(C, name="cnn_give_back_scratch")
          import :: c_ptr
          implicit none
-         !> Address from `take_scratch`, or null
+         !> Address from `allocate_scratch`, or null
          type(c_ptr), value :: address
       end subroutine give_back_scratch
       subroutine c_free(address) bind(C, name="free")
@@ -102,6 +103,13 @@ contains
       allocate_aligned = aligned_alloc(alignment, (int(bytes, c_size_t) + alignment - 1)/alignment*alignment)
    end function allocate_aligned
 
+   !> The same for what a call needs until its end, to be given back with `give_back_scratch`
+   type(c_ptr) function allocate_scratch(bytes)
+      !> Size in bytes
+      integer(i8), intent(in) :: bytes
+      allocate_scratch = take_scratch((int(bytes, c_size_t) + alignment - 1)/alignment*alignment)
+   end function allocate_scratch
+
    !> At least so many bytes for every thread
    subroutine reserve(self, bytes, error)
       !> Scratch memory of all threads, empty before
@@ -116,7 +124,7 @@ contains
       threads = 1
       !$ threads = omp_get_max_threads()
       self%bytes = (bytes + alignment - 1)/alignment*alignment + apart
-      self%address = take_scratch(int(self%bytes*threads, c_size_t))
+      self%address = allocate_scratch(self%bytes*threads)
       if (.not. c_associated(self%address)) call fail(error, "device cpu: no memory for "//to_text(threads)// &
          & " x "//to_text(int(min(self%bytes/1024, int(huge(1), i8))))//" KiB of scratch space")
    end subroutine reserve
