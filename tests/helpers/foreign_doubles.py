@@ -33,7 +33,7 @@ class TorchTensor:
     def __init__(self, memory: DeviceArray, index: int = 0, **said: Any) -> None:
         self.memory, self.shape, self._strides = memory, memory.shape, said.pop("strides", row_major(memory.shape))
         self._offset = said.pop("offset", 0)
-        self.device = SimpleNamespace(type="cuda", index=index)
+        self.is_cuda, self.device = True, SimpleNamespace(type="cuda", index=index)
         self.dtype, self.layout, self.requires_grad = f"torch.{memory.dtype}", "torch.strided", False
         vars(self).update(said)
 

@@ -25,7 +25,7 @@ def cuda_index(array: Any) -> int | None:
     True
     """
     if _is_from("torch", "Tensor", array):
-        return array.device.index or 0 if array.device.type == "cuda" else None
+        return array.device.index or 0 if array.is_cuda else None
     if _is_from("cupy", "ndarray", array):
         return int(array.device.id)
     interface = _attribute(array, "__cuda_array_interface__")

@@ -93,7 +93,9 @@ class Operand:
 
     def overlaps(self, other: Operand) -> bool:
         """Return whether they share a byte."""
-        return (self.address < other.address + other.nbytes) and (other.address < self.address + self.nbytes)
+        if self.address < other.address:
+            return other.address < self.address + self.nbytes
+        return self.address < other.address + other.nbytes
 
 
 @functools.lru_cache(maxsize=256)

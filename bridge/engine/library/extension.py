@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import math
 import os
 import sys
 import threading
@@ -200,8 +201,7 @@ def dtype_code(name: str, dtype: str) -> int:
 
 
 def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int | range | None = None,
-                shape: Sequence[int] | None = None, writable: bool = False, finite: bool = False,
-                channels_last: bool = False) -> Array:
+                shape: Sequence[int] | None = None, writable: bool = False, finite: bool = False) -> Array:
     """Return an array that may be handed to Fortran by its address; the same object, never a copy.
 
     Parameters
@@ -211,7 +211,6 @@ def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int
     ndim, shape : what is expected
     writable : it will be written to
     finite : NaN and infinity are refused
-    channels_last : shape (n, c, h, w) in memory as (n, h, w, c) will do, too
 
     Raises
     ------
@@ -223,36 +222,85 @@ def check_array(name: str, array: object, *, dtype: str | None = None, ndim: int
     >>> check_array("x", np.zeros((2, 3), np.float32), ndim=2).shape
     (2, 3)
     """
+    found, _ = check_layout(name, array, dtype, ndim, shape, writable)
+    if finite:
+        check_finite(name, found)
+    return found
+
+
+def check_layout(name: str, array: object, dtype: str | None = None, ndim: int | range | None = None,
+                 shape: Sequence[int] | None = None, writable: bool = False,
+                 image: bool = False) -> tuple[Array, bool]:
+    """Check all that `check_array` does but the values.
+
+    Parameters
+    ----------
+    image : shape (n, c, h, w) in memory as (n, h, w, c), torch's channels_last, will do, too
+
+    Returns
+    -------
+    array : the same object
+    channels_last : bool
+
+    Raises
+    ------
+    As `check_array`.
+    """
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         kind = f"{type(array).__module__}.{type(array).__qualname__}"
         hint = " (use .detach().numpy())" if kind.startswith("torch") else ""
         raise ArgumentTypeError(f"{name}: {kind}, expected numpy.ndarray{hint}")
-    _check_dtype(name, array, dtype)
-    check_shape(name, array.shape, ndim, shape)
-    if not (array.flags.c_contiguous or (channels_last and is_channels_last(array))) or not array.flags.aligned:
-        wanted = "C-contiguous or channels_last" if channels_last else "C-contiguous"
-        raise ArgumentError(f"{name}: strides {array.strides} for the shape {array.shape}, expected a {wanted} "
-                            "array (numpy.ascontiguousarray makes a copy that is)")
-    if writable and not array.flags.writeable:
+    flags = array.flags
+    channels_last = _check_form(name, array.dtype, array.shape, array.strides, flags.aligned, dtype, ndim,
+                                None if shape is None else tuple(shape), image)
+    if writable and not flags.writeable:
         raise ArgumentError(f"{name}: read-only, expected an array that can be written to")
-    if finite:
-        check_finite(name, array)
-    return array
+    return array, channels_last
 
 
-def is_channels_last(array: Array) -> bool:
-    """Return whether an array of shape (n, c, h, w) lies in memory as (n, h, w, c) does.
+@functools.lru_cache(maxsize=1024)
+def _check_form(name: str, kind: np.dtype[Any], found: tuple[int, ...], strides: tuple[int, ...], aligned: bool,
+                dtype: str | None, ndim: int | range | None, shape: tuple[int, ...] | None, image: bool) -> bool:
+    """Return whether it is channels_last. Mostly the same arrays come again and again: what is good is remembered.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError
+    """
+    _check_dtype(name, kind, dtype)
+    check_shape(name, found, ndim, shape)
+    channels_last = image and _is_channels_last(found, strides, kind.itemsize)
+    if not aligned or not (channels_last or _is_c_order(found, strides, kind.itemsize)):
+        wanted = "C-contiguous or channels_last" if image else "C-contiguous"
+        raise ArgumentError(f"{name}: strides {strides} for the shape {found}, expected a {wanted} "
+                            "array (numpy.ascontiguousarray makes a copy that is)")
+    return channels_last
+
+
+def _is_channels_last(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bool:
+    """Whether shape (n, c, h, w) lies in memory as (n, h, w, c) does, and not in C order, too.
+
+    Of one channel it may be both; then the strides say what is meant, as those of torch do.
 
     >>> image = np.zeros((1, 4, 5, 3))
-    >>> is_channels_last(image), is_channels_last(image.transpose(0, 3, 1, 2))
-    (False, True)
+    >>> [_is_channels_last(one.shape, one.strides, 8) for one in (image, image.transpose(0, 3, 1, 2))]
+    [False, True]
     """
-    if array.ndim != 4:
+    if len(shape) != 4:
         return False
-    (n, c, h, w), (image, channel, row, pixel), step = array.shape, array.strides, array.itemsize
-    # The stride of a dimension of one element says nothing
-    return ((channel == step or c == 1) and (pixel == c * step or w == 1) and (row == w * c * step or h == 1)
-            and (image == h * w * c * step or n == 1))
+    n, c, h, w = shape
+    if _is_c_order(shape, strides, item) and not (c == 1 and strides[1] == item and h * w > 1):
+        return False
+    return _is_c_order((n, h, w, c), tuple(strides[axis] for axis in (0, 2, 3, 1)), item)
+
+
+def _is_c_order(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bool:
+    """Whether it is without gaps in C order; the stride of a dimension of one element says nothing."""
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length != 1 and stride != item:
+            return False
+        item *= length
+    return True
 
 
 def check_finite(name: str, array: Array) -> None:
@@ -285,21 +333,17 @@ def check_shape(name: str, found: tuple[int, ...], ndim: int | range | None = No
         raise ArgumentError(f"{name}: shape {found}, expected lengths below 2**31")
 
 
-def _check_dtype(name: str, array: Array, dtype: str | None) -> None:
-    # numpy makes a name anew every time, which takes longer than all other checks
-    known = NAMES.get(array.dtype)
-    if known is not None and (dtype is None or known == dtype):
-        return
-    wanted = dtype or "float32 or float64"
-    if not array.dtype.isnative or array.dtype.name not in DTYPES or (dtype and array.dtype.name != dtype):
-        found = array.dtype.name if array.dtype.isnative else f"{array.dtype.name} of foreign byte order"
-        raise ArgumentTypeError(f"{name}: {found}, expected {wanted}")
+def _check_dtype(name: str, kind: np.dtype[Any], dtype: str | None) -> None:
+    if not kind.isnative or kind.name not in DTYPES or (dtype and kind.name != dtype):
+        found = kind.name if kind.isnative else f"{kind.name} of foreign byte order"
+        raise ArgumentTypeError(f"{name}: {found}, expected {dtype or 'float32 or float64'}")
 
 
 def _all_finite(array: Array) -> bool:
     """A small one where it is; else by all threads."""
     if array.size <= SMALL:
-        return bool(np.isfinite(array).all())
+        # The sum of squares is the cheaper question, and answers all but those that overflow
+        return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
     return bool(call("array_finite", DTYPES[NAMES[array.dtype]], array.size, array.ctypes.data))
 
 

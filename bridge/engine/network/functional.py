@@ -33,8 +33,9 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
     ----------
     input : float32 or float64, shape (n, c, h, w), C-contiguous or channels_last, finite
         On the CPU a numpy array or a tensor of torch. Channels_last is what torch calls so: memory as (n, h, w, c);
-        of an array of numpy with that shape `array.transpose(0, 3, 1, 2)` is it. On a CUDA device C-contiguous, also
-        float16 and bfloat16, and not checked for NaN and infinity, which would wait for it.
+        of an array of numpy with that shape `array.transpose(0, 3, 1, 2)` is it. Its pixels that no tap reads, between
+        strides, are not searched for NaN. On a CUDA device C-contiguous, also float16 and bfloat16, and not checked for
+        NaN and infinity, which would wait for it.
     weight : same dtype, shape (k, c / groups, r, s)
         In C order, or with a channels_last input in either.
     bias : same dtype, shape (k,), or None
@@ -78,11 +79,11 @@ def conv2d(input: Array, weight: Array, bias: Array | None = None, stride: PairL
     params, shape = _geometry(settings, x.shape, w.shape)
     if out is None:
         # One pixel of many channels lies in either order: then the filters say what is meant
-        y = place.empty(shape, x, channels_last=x.channels_last or (w.channels_last and _is_both(x)))
+        y = place.empty(shape, x, channels_last=x.channels_last or (w.channels_last and _is_both(x.shape)))
     else:
         y = place.operand("out", out, like=x, shape=shape, writable=True, image=True)
         dispatch.refuse_overlap(y, x, w, b)
-    layouts = _layouts(w, input=x, out=y)
+    layouts = _layouts(w, x, "out", y)
     if not layouts[0]:
         _search(input=x, weight=w)
     with place.working(*_given(x, w, b, y)):
@@ -128,7 +129,7 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     x, w = _check_pair(place, input, weight, input_read=output_mask[1], weight_read=output_mask[0])
     params, shape = _geometry(_settings(stride, padding, dilation, groups, w.shape[2:]), x.shape, w.shape)
     dy = place.operand("grad_output", grad_output, like=x, shape=shape, image=True)
-    layouts = _layouts(w, input=x, grad_output=dy)
+    layouts = _layouts(w, x, "grad_output", dy)
     if not layouts[0] or not any(output_mask[:2]):
         _search(input=x, weight=w, grad_output=dy)
     forms = ((x.shape, bool(layouts[0])), (w.shape, bool(layouts[1])), (w.shape[:1], False))
@@ -141,33 +142,45 @@ def conv2d_backward(grad_output: Array, input: Array, weight: Array, stride: Pai
     return grad_input, grad_weight, grad_bias
 
 
+#: As messages call them
+_LAYOUT = ("in C order", "channels_last")
 #: By whether tensors, and filters, are channels_last
 _LAYOUTS = tuple(tuple(np.array([tensors, filters], np.int32) for filters in (0, 1)) for tensors in (0, 1))
 
 
-def _layouts(w: Operand, **tensors: Operand) -> np.ndarray:
-    """1 where the tensors, and the filters, are channels_last. Of one channel, or one pixel, they may be both.
+#: Shape, and whether it is channels_last
+_Form = tuple[tuple[int, ...], bool]
+
+
+def _layouts(w: Operand, x: Operand, name: str, y: Operand) -> np.ndarray:
+    """1 where the tensors, and the filters, are channels_last; `name` is what messages call `y`.
 
     Raises
     ------
     ArgumentError
         If two tensors lie in memory in different orders, or filters are channels_last and tensors are not.
     """
-    if not w.channels_last and not any(one.channels_last for one in tensors.values()):
+    return _layouts_of((w.shape, w.channels_last), (x.shape, x.channels_last), name, (y.shape, y.channels_last))
+
+
+@functools.lru_cache(maxsize=256)
+def _layouts_of(w: _Form, x: _Form, name: str, y: _Form) -> np.ndarray:
+    """Of one channel, or one pixel, they may be both."""
+    if not (w[1] or x[1] or y[1]):
         return extension.C_ORDER
-    certain = {name: one for name, one in tensors.items() if not _is_both(one)}
+    certain = [(one, last) for one, (shape, last) in (("input", x), (name, y)) if not _is_both(shape)]
     if not certain:
         # The same memory in both orders: for one channel the kernels in C order are faster
-        return _LAYOUTS[1][1] if w.channels_last and not _is_both(w) else extension.C_ORDER
-    first, leading = next(iter(certain.items()))
-    for name, one in certain.items():
-        if one.channels_last != leading.channels_last:
-            raise ArgumentError(f"{name}: {_layout(one)}, expected {_layout(leading)} as {first} is")
-    if w.channels_last and not leading.channels_last:
-        if not _is_both(w):
+        return _LAYOUTS[1][1] if w[1] and not _is_both(w[0]) else extension.C_ORDER
+    first, leading = certain[0]
+    for one, last in certain:
+        if last != leading:
+            raise ArgumentError(f"{one}: {_LAYOUT[last]}, expected {_LAYOUT[leading]} as {first} is")
+    if w[1] and not leading:
+        if not _is_both(w[0]):
             raise ArgumentError(f"weight: channels_last, expected in C order as {first} is")
         return extension.C_ORDER
-    return _LAYOUTS[leading.channels_last][w.channels_last]
+    return _LAYOUTS[leading][w[1]]
 
 
 def _search(**operands: Operand) -> None:
@@ -182,12 +195,8 @@ def _search(**operands: Operand) -> None:
             extension.check_finite(name, one.array if one.keep is None else one.keep)
 
 
-def _is_both(image: Operand) -> bool:
-    return 1 in (image.shape[1], math.prod(image.shape[2:]))
-
-
-def _layout(operand: Operand) -> str:
-    return "channels_last" if operand.channels_last else "in C order"
+def _is_both(shape: tuple[int, ...]) -> bool:
+    return 1 in (shape[1], math.prod(shape[2:]))
 
 
 def _given(*operands: Operand | None) -> list[Operand]:
@@ -258,8 +267,11 @@ def _pair(name: str, value: PairLike) -> tuple[int, int]:
 
 
 def _integer(name: str, value: object, expected: str = "an int or a pair (height, width)") -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ArgumentTypeError(f"{name}: {value!r}, expected {expected}")
-    if abs(int(value)) > extension.LARGEST:
+    # Mostly it is one, and this is done seven times a call
+    if type(value) is not int:
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise ArgumentTypeError(f"{name}: {value!r}, expected {expected}")
+        value = int(value)
+    if not -extension.LARGEST <= value <= extension.LARGEST:
         raise ArgumentError(f"{name}: {value!r}, expected a number below 2**31")
-    return int(value)
+    return value

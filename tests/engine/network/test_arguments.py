@@ -50,6 +50,13 @@ def misaligned(a: Array) -> Array:
     return np.frombuffer(b"\0" + a.tobytes(), np.uint8)[1:].view(a.dtype).reshape(a.shape)
 
 
+def read_only(a: Array) -> Array:
+    """The same memory."""
+    seen = a.view()
+    seen.flags.writeable = False
+    return seen
+
+
 def infinite(value: float) -> Callable[[Array], Array]:
     """The same values, but for the last."""
     return lambda a: np.concatenate([a.ravel()[:-1], np.full(1, value, a.dtype)]).reshape(a.shape)
@@ -146,6 +153,22 @@ def test_not_finite_anywhere(size: int, value: float, dtype: str) -> None:
         with pytest.raises(bridge.ArgumentError, match=r"^x: holds NaN or infinity, expected finite values"):
             extension.check_array("x", array, finite=True)
         array[place] = kept
+
+
+def test_what_was_good_once_is_looked_at_again() -> None:
+    """Shapes, strides and settings are remembered: what only equals a good one, or has its shape, is still refused."""
+    t = tensors(CASE, "float32")
+    good: dict[str, Any] = {"input": t["x"], "weight": t["w"], "stride": (1, 1), "out": np.zeros(Y, np.float32)}
+    wrong: dict[str, tuple[Any, ...]] = {
+        "input": (misaligned(t["x"]), np.asfortranarray(t["x"]), t["x"].astype(">f4")),
+        "weight": (misaligned(t["w"]), t["w"][::-1], t["w"].astype(np.float64)),
+        "stride": ((True, 1), (1.0, 1), True, (1, 2**31)),
+        "out": (read_only(good["out"]), misaligned(good["out"]), good["out"].astype(np.float64))}
+    for name, values in wrong.items():
+        for value in values:
+            bridge.conv2d(**good, padding=(1, 2))
+            with pytest.raises(bridge.common.errors.BridgeError, match=f"^{name}: "):
+                bridge.conv2d(**(good | {name: value}), padding=(1, 2))
 
 
 def test_what_is_not_read_may_be_anything() -> None:
