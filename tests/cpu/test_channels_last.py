@@ -92,6 +92,7 @@ def test_tensors_of_torch() -> None:
         y = bridge.conv2d(x, w, t["b"], **case.settings)
         right = torch.nn.functional.conv2d(x, w, t["b"], **case.settings)
         assert torch.equal(y, right) and y.is_contiguous(memory_format=layout)
+        assert torch.equal(bridge.conv2d(x[1:], w, t["b"], **case.settings), right[1:])
         found = bridge.conv2d_backward(dy, x, w, **case.settings)
         gradients = torch.ops.aten.convolution_backward(
             dy, x, w, [case.w[0]], case.stride, case.padding, case.dilation, False, [0, 0], case.groups, [True] * 3)
@@ -115,7 +116,8 @@ def test_what_is_not_finite_is_refused(value: float, spoiled: str, which: str, n
     case = next(one for one in SHAPES if one.name == name)
     t = {key: channels_last(one) if one.ndim == 4 else one for key, one in integers(case, "float32").items()}
     operand = t[{"input": "x", "weight": "w", "grad_output": "dy"}[spoiled]]
-    operand[-1, -1, -1, -1] = value
+    # A pixel that is read, whatever the padding
+    operand[(-1, -1, *(min(2, length - 1) for length in operand.shape[2:]))] = value
     with pytest.raises(bridge.ArgumentError, match=rf"^{spoiled}: holds NaN or infinity, expected finite values$"):
         if which == "forward":
             bridge.conv2d(t["x"], t["w"], **case.settings)
@@ -124,9 +126,23 @@ def test_what_is_not_finite_is_refused(value: float, spoiled: str, which: str, n
             bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, output_mask=mask)
 
 
+def test_what_no_tap_reads_may_be_anything() -> None:
+    """The frame of a gradient that saw only padding, and the pixels between strides."""
+    case = next(one for one in SHAPES if one.name == "1x1 in a frame")
+    t = {key: channels_last(one) if one.ndim == 4 else one for key, one in integers(case, "float32").items()}
+    data = (True, False, False)
+    right = bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, output_mask=data)[0]
+    for frame in (np.s_[..., 0], np.s_[..., -1], np.s_[:, :, 0], np.s_[:, :, -1]):
+        t["dy"][frame] = np.nan
+    assert np.array_equal(bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, output_mask=data)[0], right)
+    right = bridge.conv2d(t["x"], t["w"], stride=2)
+    t["x"][:, :, 1::2] = t["x"][..., 1::2] = np.inf
+    assert np.array_equal(bridge.conv2d(t["x"], t["w"], stride=2), right)
+
+
 @pytest.mark.parametrize("which", ["forward", "filter"])
 def test_nothing_is_left_out_of_the_search(which: str) -> None:
-    """What is read where it lies is searched by shares of the bands; together they are everything."""
+    """What is read where it lies shows in sums of products: each element in one at least."""
     case = next(one for one in SHAPES if one.name == "without padding")
     t = {key: channels_last(one) if one.ndim == 4 else one for key, one in integers(case, "float32").items()}
     x = t["x"].transpose(0, 2, 3, 1).reshape(-1)
@@ -139,6 +155,15 @@ def test_nothing_is_left_out_of_the_search(which: str) -> None:
             else:
                 bridge.conv2d_backward(t["dy"], t["x"], t["w"], **case.settings, output_mask=(False, True, False))
         x[place] = before
+
+
+def test_a_relu_hides_no_infinity() -> None:
+    """Sums of minus infinity are found before the ReLU makes zeros of them."""
+    x = channels_last(np.ones((1, 16, 5, 40), np.float32))
+    x[0, 3, 2, 7] = -np.inf
+    for kernel, padding in ((1, 0), (3, 0), (3, 1)):
+        with pytest.raises(bridge.ArgumentError, match=r"^input: holds NaN or infinity"):
+            bridge.conv2d(x, np.ones((16, 16, kernel, kernel), np.float32), padding=padding, relu=True)
 
 
 def test_what_overflows_is_not_refused() -> None:

@@ -29,6 +29,17 @@ SHAPES = (
     Case("stride", (2, 18, 15, 13), (33, 18, 3, 3), (2, 3), (1, 1)),
     Case("taps that reach no pixel", (2, 18, 9, 10), (17, 18, 1, 2), (3, 3)),
     Case("dilation and a pad beyond the filter", (1, 10, 9, 8), (12, 10, 2, 2), (1, 2), (3, 4), (2, 1)),
+    # read in place, with columns of their own where taps read the padding: filters in pieces, images together, a
+    # band of one column, rows that no tap reaches
+    Case("wide", (2, 64, 21, 40), (72, 64, 3, 3), padding=(1, 1)),
+    Case("wide images together", (5, 160, 3, 36), (72, 160, 3, 3), padding=(1, 1)),
+    Case("one column more than a band", (1, 16, 4, 1025), (16, 16, 3, 3), padding=(1, 1)),
+    Case("wide, in steps", (2, 18, 23, 77), (33, 18, 3, 3), (2, 3), (1, 1)),
+    Case("wide, five across in steps", (1, 32, 21, 140), (16, 32, 5, 5), (2, 2), (2, 2)),
+    Case("wide, dilated", (1, 16, 19, 75), (20, 16, 3, 3), (1, 1), (2, 2), (2, 2)),
+    Case("wide, two by two", (1, 16, 9, 40), (16, 16, 2, 2), padding=(1, 1)),
+    Case("wide, in groups", (2, 32, 9, 40), (32, 16, 3, 3), padding=(1, 1), groups=2),
+    Case("wide, pad beyond the filter", (1, 16, 9, 40), (16, 16, 2, 2), padding=(3, 1)),
     Case("in groups", (2, 36, 6, 7), (66, 12, 3, 3), padding=(1, 1), groups=3),
     Case("in small groups", (2, 12, 6, 7), (8, 3, 3, 3), padding=(1, 1), groups=4),
     Case("depthwise", (2, 37, 9, 21), (37, 1, 3, 3), (1, 1), (1, 1), groups=37),
