@@ -30,15 +30,28 @@ class Ended(BaseException):
 def signals_raise() -> Iterator[None]:
     """Let `SIGNALS` raise `Ended` meanwhile, each once; not one that is ignored or handled otherwise.
 
-    Does nothing in other threads than the main one, where Python lets nobody say what a signal does.
+    Does nothing in other threads than the main one, where Python lets nobody say what a signal does. In a finalizer,
+    or the callback of a weak reference, Python ignores what is raised: there the signal is sent once more.
     """
     ours = threading.current_thread() is threading.main_thread()
     mine = [number for number in SIGNALS if ours and signal.getsignal(number) is signal.SIG_DFL]
     for number in mine:
         signal.signal(number, _raise)
+    before = sys.unraisablehook
+
+    def again(ignored: sys.UnraisableHookArgs) -> None:
+        if not isinstance(ignored.exc_value, Ended):
+            before(ignored)
+            return
+        signal.signal(ignored.exc_value.number, _raise)
+        # Not from here, where it would be ignored, too
+        threading.Timer(0.001, os.kill, (os.getpid(), ignored.exc_value.number)).start()
+
+    sys.unraisablehook = again
     try:
         yield
     finally:
+        sys.unraisablehook = before
         for number in mine:
             signal.signal(number, signal.SIG_DFL)
 

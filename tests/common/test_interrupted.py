@@ -229,6 +229,33 @@ def test_a_part_of_our_own_number_is_replaced(tmp_path: Path) -> None:
         assert name == str(part)
 
 
+#: Ends by a signal that comes while Python finalizes an object, and ignores what is raised
+IN_A_FINALIZER = """
+import os, signal, time
+from {module} import Ended, end_by, signals_raise
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+
+with signals_raise():
+    try:
+        Last()
+        time.sleep(30)
+    except Ended as ended:
+        print("cleaned up")
+        end_by(ended.number)
+"""
+
+
+@pytest.mark.parametrize("module", ["bridge.common.signals", "reference.ending"])
+def test_a_signal_in_a_finalizer_is_not_lost(module: str) -> None:
+    found = subprocess.run([sys.executable, "-c", IN_A_FINALIZER.format(module=module)], capture_output=True, text=True,
+                           cwd=ROOT, timeout=60)
+    assert (found.returncode, found.stdout, found.stderr) == (-signal.SIGTERM, "cleaned up\n", "")
+
+
 EXPORT = ["reference.export", "--size", "256", "--steps", "9"]
 VALIDATE = ["bridge.validate", "--size", "256", "--steps", "3"]
 
