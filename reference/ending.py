@@ -33,8 +33,10 @@ def signals_raise() -> Iterator[None]:
     Does nothing in other threads than the main one, where Python lets nobody say what a signal does. In a finalizer,
     or the callback of a weak reference, Python ignores what is raised: there the signal is sent once more.
     """
-    ours = threading.current_thread() is threading.main_thread()
-    mine = [number for number in SIGNALS if ours and signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    mine = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
     for number in mine:
         signal.signal(number, _raise)
     before = sys.unraisablehook

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -254,6 +256,21 @@ def test_a_signal_in_a_finalizer_is_not_lost(module: str) -> None:
     found = subprocess.run([sys.executable, "-c", IN_A_FINALIZER.format(module=module)], capture_output=True, text=True,
                            cwd=ROOT, timeout=60)
     assert (found.returncode, found.stdout, found.stderr) == (-signal.SIGTERM, "cleaned up\n", "")
+
+
+@pytest.mark.parametrize("module", ["bridge.common.signals", "reference.ending"])
+def test_other_threads_change_nothing(module: str) -> None:
+    """What ignored exceptions do belongs to the whole process."""
+    signals, found = importlib.import_module(module), []
+
+    def work() -> None:
+        with signals.signals_raise():
+            found.append((sys.unraisablehook, signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [(sys.unraisablehook, signal.getsignal(signal.SIGTERM))]
 
 
 EXPORT = ["reference.export", "--size", "256", "--steps", "9"]
