@@ -12,6 +12,7 @@ from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
 from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle.adam import Moments, Rule
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.sgd import Bounded
 
 Array = np.ndarray
@@ -167,8 +168,8 @@ class _Clipped(Moments):
 
     limit: float = np.inf
 
-    def _squared(self, g: Bounded, u: float) -> Bounded:
-        return super()._squared((np.clip(g[0], -self.limit, self.limit), g[1]), u)
+    def _squared(self, g: Bounded, arithmetic: Arithmetic) -> Bounded:
+        return super()._squared((np.clip(g[0], -self.limit, self.limit), g[1]), arithmetic)
 
 
 @dataclass
@@ -178,10 +179,10 @@ class _Late(Moments):
     late: int = 0
     before: tuple[Bounded, Bounded] | None = None
 
-    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, arithmetic: Arithmetic) -> Bounded:
         zero = np.zeros_like(m[0]), np.zeros_like(m[0])
         old, self.before = self.before or (zero, zero), (m, v)
-        return super()._quotient(adam, t, *((old[0], v) if self.late == 0 else (m, old[1])), u)
+        return super()._quotient(adam, t, *((old[0], v) if self.late == 0 else (m, old[1])), arithmetic)
 
 
 @dataclass
@@ -191,10 +192,10 @@ class _Corrected(Moments):
     beta1: float | None = None
     beta2: float | None = None
 
-    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, arithmetic: Arithmetic) -> Bounded:
         beta1, beta2 = adam.beta1 if self.beta1 is None else self.beta1, adam.beta2
         return super()._quotient(replace(adam, beta1=beta1, beta2=beta2 if self.beta2 is None else self.beta2),
-                                 t, m, v, u)
+                                 t, m, v, arithmetic)
 
 
 @dataclass
@@ -203,19 +204,19 @@ class _Largest(Moments):
 
     largest: Bounded | None = field(default=None)
 
-    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, arithmetic: Arithmetic) -> Bounded:
         old = self.largest or v
         self.largest = np.maximum(old[0], v[0]), np.maximum(old[1], v[1])
-        return super()._quotient(adam, t, m, self.largest, u)
+        return super()._quotient(adam, t, m, self.largest, arithmetic)
 
 
 @dataclass
 class _Rootless(Moments):
     """The average of the square in place of its root."""
 
-    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, arithmetic: Arithmetic) -> Bounded:
         top, below = m[0] / (1 - adam.beta1**t), v[0] / (1 - adam.beta2**t) + adam.eps
         with np.errstate(divide="ignore", invalid="ignore"):
             d = np.where(below > 0, top / below, 0.0)
             off = m[1] / (1 - adam.beta1**t) / below + np.abs(d) * v[1] / (1 - adam.beta2**t) / below
-        return d, np.where(below > 0, off, np.inf) + u * (16 + 2 / (1 - adam.beta2)) * np.abs(d)
+        return d, np.where(below > 0, off, np.inf) + arithmetic.u * (16 + 2 / (1 - adam.beta2)) * np.abs(d)

@@ -31,6 +31,7 @@ from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.update_faults import update_faults
 from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.measure.file_pair import FilePair
+from bridge.judge.oracle.error_model import Arithmetic
 
 Array = np.ndarray
 
@@ -191,7 +192,7 @@ class _Computation:
                   if x.shape == shape and other != name}
         exact = [np.zeros(shape)] * steps
         return Updating(self.crop.optimizers[steps - 1], name, weights[:-1], gradients, exact, others, weights[-1],
-                        self.crop.u)
+                        Arithmetic(self.crop.u))
 
     def _note(self, one: Hypothesis, name: str, ratio: float) -> None:
         self.adequacy.sights.append(_sight(one, name, ratio))

@@ -55,7 +55,7 @@ def new_weights_case(
     around = {"the step before": step - 1, "the step after": step + 1} | ({"step 0": 0} if step > 1 else {})
     rates = {said: pair.optimizer_at(k).lr for said, k in around.items() if 0 <= k < pair.steps}
     settings = pair.optimizer_of(parameter, step)
-    updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.u, trained, rates,
+    updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.arithmetic, trained, rates,
                         tuple(pair.optimizer_at(k).lr for k in steps), _norms(pair, steps), pair.batch_shape[0],
                         len(pair.start) - len(pair.frozen), _before(pair, [*others], steps[:-1]),
                         _weights(pair, [*others], step), pair.remembered.get(parameter))

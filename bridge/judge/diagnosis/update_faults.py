@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle import update
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.judge.oracle.sgd import Momentum
 
@@ -226,10 +227,10 @@ class _Stored(Momentum):
     change: Callable[[Array], Array] = np.asarray
 
     def direction(self, settings: Optimizer, name: str, w: Array, g: tuple[Array, Array],
-                  u: float) -> tuple[Array, Array]:
+                  arithmetic: Arithmetic) -> tuple[Array, Array]:
         """Return what the buffer holds after it was stored, without Nesterov's part."""
         assert isinstance(settings, Sgd)
-        v, e = super().direction(replace(settings, nesterov=False), name, w, g, u)
+        v, e = super().direction(replace(settings, nesterov=False), name, w, g, arithmetic)
         self.buffers[name] = self.change(v.astype(np.float32)).astype(np.float64), e
         return self.buffers[name]
 
@@ -297,9 +298,9 @@ def _late(case: Updating, sgd: Sgd) -> Given:
     """New weights by the buffer before the last step."""
     memory = case.memory(sgd)
     for w, g, e in zip(case.weights[:-1], case.gradients, case.errors, strict=False):
-        memory.direction(sgd, case.name, w, (g, e), case.u)
+        memory.direction(sgd, case.name, w, (g, e), case.arithmetic)
     taken = memory.bounded(case.name)["momentum"]
-    return Given(case.found.shape, *update.new_weights(sgd, case.weights[-1], taken, case.u))
+    return Given(case.found.shape, *update.new_weights(sgd, case.weights[-1], taken, case.arithmetic))
 
 
 def _gradients(case: Updating) -> Hypotheses:

@@ -11,6 +11,7 @@ import numpy as np
 from bridge.exchange.optimizers import Optimizer
 from bridge.judge.diagnosis.operations import Given
 from bridge.judge.oracle import update
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.sgd import Momentum
 
 Array = np.ndarray
@@ -29,7 +30,7 @@ class Updating:
     errors : bounds on the gradients
     others : gradients of this step of parameters of the same shape, by name
     found : the weights after the step
-    u : unit roundoff
+    arithmetic : of the candidate
     trained : of a frozen parameter, the settings that all others are updated with
     rates : the learning rates of other steps, by words for them
     own_rates : the learning rate of each step up to this one
@@ -49,7 +50,7 @@ class Updating:
     errors: list[Array]
     others: dict[str, Array]
     found: Array
-    u: float
+    arithmetic: Arithmetic
     trained: Optimizer | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     own_rates: tuple[float, ...] = ()
@@ -59,6 +60,11 @@ class Updating:
     before: Mapping[str, list[tuple[Array, Array]]] = field(default_factory=dict)
     others_weights: Mapping[str, Array] = field(default_factory=dict)
     remembered: update.Remembered | None = None
+
+    @property
+    def u(self) -> float:
+        """Return the unit roundoff."""
+        return self.arithmetic.u
 
     @property
     def number(self) -> int:
@@ -108,11 +114,11 @@ class Updating:
             known[-1] = last
         every = list(zip(self.weights, known, strict=True))
         for k, (w, bounded) in enumerate(every[-1:] if last_alone else every):
-            d, e = memory.direction(settings, self.name, w, bounded, self.u)
+            d, e = memory.direction(settings, self.name, w, bounded, self.arithmetic)
             if k == 0 and first != 1.0 and isinstance(memory, Momentum) and self.name in memory.buffers:
                 memory.buffers[self.name] = d, e = first * d, abs(first) * e + 4 * self.u * np.abs(d)
         taken = factor * d, abs(factor) * e + (0.0 if factor == 1.0 else 4 * self.u * np.abs(factor * d))
-        value, bound = update.new_weights(settings, self.weights[-1], taken, self.u)
+        value, bound = update.new_weights(settings, self.weights[-1], taken, self.arithmetic)
         return Given(value.shape, value, bound)
 
     def repeated(self, times: int) -> Given:
@@ -121,8 +127,8 @@ class Updating:
         for before, gradient, bound in zip(self.weights, self.gradients, self.errors, strict=True):
             w, error = before, np.zeros(1)
             for _ in range(times):
-                direction = memory.direction(self.settings, self.name, w, (gradient, bound), self.u)
-                w, rounded = update.new_weights(self.settings, w, direction, self.u)
+                direction = memory.direction(self.settings, self.name, w, (gradient, bound), self.arithmetic)
+                w, rounded = update.new_weights(self.settings, w, direction, self.arithmetic)
                 error = error + rounded
         return Given(w.shape, w, error)
 
@@ -138,19 +144,19 @@ class Updating:
         own = list(zip(self.weights, self.gradients, self.errors, strict=True))
         for (w, gradient, error), (w_other, g_other) in zip(own, theirs, strict=True):
             if after:
-                memory.direction(self.settings, self.name, w_other, (g_other, np.zeros(1)), self.u)
-            taken = memory.direction(self.settings, self.name, w, (gradient, error), self.u)
+                memory.direction(self.settings, self.name, w_other, (g_other, np.zeros(1)), self.arithmetic)
+            taken = memory.direction(self.settings, self.name, w, (gradient, error), self.arithmetic)
             if not after:
-                memory.direction(self.settings, self.name, w_other, (g_other, np.zeros(1)), self.u)
-        value, bound = update.new_weights(self.settings, self.weights[-1], taken, self.u)
+                memory.direction(self.settings, self.name, w_other, (g_other, np.zeros(1)), self.arithmetic)
+        value, bound = update.new_weights(self.settings, self.weights[-1], taken, self.arithmetic)
         return Given(value.shape, value, bound)
 
     def with_memory_of(self, other: str) -> Given:
         """Return the new weights if the optimiser finds what it remembers of another parameter; it is momentum."""
         memory = Momentum()
         for w, gradient in self.before[other]:
-            memory.direction(self.settings, self.name, w, (gradient, np.zeros(1)), self.u)
+            memory.direction(self.settings, self.name, w, (gradient, np.zeros(1)), self.arithmetic)
         given = self.gradients[-1], self.errors[-1]
-        taken = memory.direction(self.settings, self.name, self.weights[-1], given, self.u)
-        value, bound = update.new_weights(self.settings, self.weights[-1], taken, self.u)
+        taken = memory.direction(self.settings, self.name, self.weights[-1], given, self.arithmetic)
+        value, bound = update.new_weights(self.settings, self.weights[-1], taken, self.arithmetic)
         return Given(value.shape, value, bound)

@@ -35,11 +35,6 @@ class UpdateCheck:
         #: parameters of whose remembered gradients one is known by the whole step alone
         self.whole: set[str] = set()
 
-    @property
-    def lost(self) -> float:
-        """Return what flushing to zero may take from a gradient: from it, lr times it, and what is remembered."""
-        return self.pair.arithmetic.lost(4) / min(1.0, self.settings.lr or 1.0)
-
     def forget(self) -> None:
         """A step could not be followed: what the optimiser remembers is unknown from here on."""
         if self.pair.optimizer.remembers:
@@ -63,14 +58,14 @@ class UpdateCheck:
                 self._frozen(k, name, w)
                 continue
             own = self._own_direction(k, name, w)
-            oracle = self.oracle.direction(self.settings, name, w, gradients[name], self.pair.u)
+            oracle = self.oracle.direction(self.settings, name, w, gradients[name], self.pair.arithmetic)
             path = f"steps/{k + 1}/weights/{name}"
             if not self.pair.candidate.has(path):
                 self.comparison.skip(f"update/{name}", k, "the weights after this step are not in the file")
                 continue
             after = self.pair.candidate.read(path, w.shape)
             if own is not None:
-                value, bound = update.new_weights(self.settings, w, own, self.pair.u)
+                value, bound = update.new_weights(self.settings, w, own, self.pair.arithmetic)
                 self.comparison.judged.append(Judged(f"optimizer/{name}", k, measure(after, value, bound), OTHER_ORDER))
                 self._remembered(k, name)
             if self.pair.applied(k, name).startswith(f"steps/{k}/applied/"):
@@ -106,7 +101,7 @@ class UpdateCheck:
             self.comparison.skip(f"optimizer/{name}", k, f"its gradient is {NOT_IN_FILE}")
             return None
         g = self.pair.candidate.read(path, w.shape).astype(np.float64)
-        direction = self.own.direction(self.settings, name, w, (g, np.full_like(g, self.lost)), self.pair.u)
+        direction = self.own.direction(self.settings, name, w, (g, np.zeros_like(g)), self.pair.arithmetic)
         if name not in self.own_known:
             self.comparison.skip(f"optimizer/{name}", k, "an earlier gradient, which it remembers, is missing")
             return None
@@ -120,7 +115,7 @@ class UpdateCheck:
             self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "lr = 0: no weight may move"))
             return
         w0, w1 = w.astype(self.pair.dtype), after.astype(self.pair.dtype)
-        found = update.taken(self.settings, w0, w1, oracle, self.pair.u)
+        found = update.taken(self.settings, w0, w1, oracle, self.pair.arithmetic)
         statistic = measure(found.step, found.expected, found.bound)
         has_gradient = self.pair.candidate.has(f"steps/{k}/grads/{name}")
         share = width(found.expected, found.bound)

@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.exchange.optimizers import Adam, AdamW, Optimizer
-from bridge.judge.oracle.sgd import Bounded, with_decay
+from bridge.judge.oracle.error_model import Arithmetic
+from bridge.judge.oracle.sgd import Bounded, lost_of_direction, where_any, with_decay
 
 Array = np.ndarray
 
@@ -59,19 +60,20 @@ class Moments:
     rule: Rule = RIGHT
     averages: dict[str, tuple[int, Bounded, Bounded]] = field(default_factory=dict)
 
-    def direction(self, settings: Optimizer, name: str, w: Array, g: Bounded, u: float) -> Bounded:
+    def direction(self, settings: Optimizer, name: str, w: Array, g: Bounded, arithmetic: Arithmetic) -> Bounded:
         """Return the vector d of ``w1 = w - lr*d``, with its bound; remembers the averages for the next step."""
         assert isinstance(settings, Adam)
-        decoupled = isinstance(settings, AdamW)
+        decoupled, u = isinstance(settings, AdamW), arithmetic.u
         if settings.weight_decay and not decoupled:
-            g = with_decay(settings.weight_decay, w, g, u)
+            g = with_decay(settings.weight_decay, w, g, u, arithmetic.lost(1, 1))
         zero = np.zeros_like(w), np.zeros_like(w)
         t, m, v = self.averages.get(name, (0, zero, zero))
-        t, m, v = t + 1, _average(settings.beta1, m, g, u), _average(settings.beta2, v, self._squared(g, u), u)
+        m = _average(settings.beta1, m, g, arithmetic)
+        t, v = t + 1, _average(settings.beta2, v, self._squared(g, arithmetic), arithmetic)
         self.averages[name] = t, m, v
-        d, e = self._quotient(settings, t, m, v, u)
+        d, e = self._quotient(settings, t, m, v, arithmetic)
         if decoupled and settings.weight_decay:
-            return with_decay(settings.weight_decay, w, (d, e), u)
+            return with_decay(settings.weight_decay, w, (d, e), u, lost_of_direction(settings, arithmetic))
         return d, e
 
     def bounded(self, name: str) -> dict[str, Bounded]:
@@ -86,16 +88,17 @@ class Moments:
         first, second = ((tensors[kind], np.zeros_like(tensors[kind])) for kind in ("exp_avg", "exp_avg_sq"))
         self.averages[name] = updates, first, second
 
-    def _squared(self, g: Bounded, u: float) -> Bounded:
-        return _square(g, u)
+    def _squared(self, g: Bounded, arithmetic: Arithmetic) -> Bounded:
+        return _square(g, arithmetic)
 
-    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, u: float) -> Bounded:
-        rule, t = self.rule, max(1, t + self.rule.ahead)
+    def _quotient(self, adam: Adam, t: int, m: Bounded, v: Bounded, arithmetic: Arithmetic) -> Bounded:
+        rule, t, u = self.rule, max(1, t + self.rule.ahead), arithmetic.u
         first = _correction(adam.beta1, t, u) if rule.first else (1.0, 0.0)
         second = _correction(adam.beta2, t, u) if rule.second else (1.0, 0.0)
-        (top, e_top), (square, e_square) = _divided(m, first, u), _divided(v, second, u)
-        # A square may have underflowed
-        e_square = e_square + (2.0**-126 if u > 2.0**-40 else 2.0**-1022)
+        (top, e_top), (square, e_square) = _divided(m, first, arithmetic), _divided(v, second, arithmetic)
+        # The average may be multiplied by lr before it is divided by the root, which may be small
+        lost = where_any(lost_of_direction(adam, arithmetic), top, e_top)
+        e_top = e_top + lost
 
         def root(x: Array) -> Array:
             x = np.maximum(x, 0.0)
@@ -108,7 +111,7 @@ class Moments:
             ends = [(top + i * e_top) / root(square + j * e_square) for i in (-1, 1) for j in (-1, 1)]
             e = np.max([np.abs(end - d) for end in ends], axis=0)
             # Root, sum, quotient, and where the corrections are applied
-            e = e * (1 + 8 * u) + 8 * u * np.abs(d)
+            e = e * (1 + 8 * u) + 8 * u * np.abs(d) + lost
         if rule == RIGHT:
             # What rounded settings and corrections do to it
             longer = first[1] + second[1] + u * (16 + sum(beta / (1 - beta) for beta in (adam.beta1, adam.beta2)))
@@ -117,17 +120,19 @@ class Moments:
         return np.where(np.isfinite(d), d, 0.0), np.where(np.isfinite(d), e, np.inf)
 
 
-def _square(g: Bounded, u: float) -> Bounded:
-    value, error = g
-    return value * value, error * (2 * np.abs(value) + error) * (1 + u) + u * value * value
+def _square(g: Bounded, arithmetic: Arithmetic) -> Bounded:
+    (value, error), u = g, arithmetic.u
+    lost = where_any(arithmetic.lost(1), value, error)
+    return value * value, error * (2 * np.abs(value) + error) * (1 + u) + u * value * value + lost
 
 
-def _average(beta: float, old: Bounded, new: Bounded, u: float) -> Bounded:
+def _average(beta: float, old: Bounded, new: Bounded, arithmetic: Arithmetic) -> Bounded:
     (a, e_a), (b, e_b) = old, new
-    keep = 1 - beta
+    keep, u = 1 - beta, arithmetic.u
     # Roundings: of sums, products and settings; keep is a difference, whose operand is rounded too
     own = 5 * np.abs(a) + (5 * keep + beta) * np.abs(b)
-    return beta * a + keep * b, (1 + 6 * u) * (beta * e_a + keep * e_b) + u * own
+    lost = where_any(arithmetic.lost(2, 1), a, e_a, b, e_b)
+    return beta * a + keep * b, (1 + 6 * u) * (beta * e_a + keep * e_b) + u * own + lost
 
 
 def _correction(beta: float, t: int, u: float) -> tuple[float, float]:
@@ -137,11 +142,11 @@ def _correction(beta: float, t: int, u: float) -> tuple[float, float]:
     return found, u * (1 + (2 * t - 1 + (t > 1)) * power / found)
 
 
-def _divided(x: Bounded, by: tuple[float, float], u: float) -> Bounded:
+def _divided(x: Bounded, by: tuple[float, float], arithmetic: Arithmetic) -> Bounded:
     value, error = x
     factor, relative = by
-    quotient = value / factor
-    return quotient, error / factor * (1 + 2 * relative) + (2 * relative + u) * np.abs(quotient)
+    quotient, lost = value / factor, where_any(arithmetic.lost(1), value, error)
+    return quotient, error / factor * (1 + 2 * relative) + (2 * relative + arithmetic.u) * np.abs(quotient) + lost
 
 
 def _longest(adam: Adam, t: int) -> float:

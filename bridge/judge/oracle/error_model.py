@@ -17,6 +17,9 @@ Array = np.ndarray
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 #: Smallest positive number by precision
 SMALLEST = {"float32": 2.0**-149, "float64": 2.0**-1074}
+#: What one rounding to nearest loses at most among subnormal numbers: half of the smallest, and in float64 as much in
+#: the oracle
+SUBNORMAL_ROUNDING = {"float32": 2.0**-150, "float64": 2.0**-1074}
 #: Smallest positive number with all its digits; below it are subnormal numbers, which may be flushed to zero
 SMALLEST_NORMAL = {"float32": 2.0**-126, "float64": 2.0**-1022}
 #: Largest relative error of an operand that is rounded to a lower precision before it is multiplied
@@ -103,6 +106,16 @@ class Arithmetic:
         smallest = SMALLEST_NORMAL if self.flushes else SMALLEST
         return smallest[self._precision] * float(np.max(n))
 
-    def lost(self, n: float) -> float:
-        """Return what n numbers may lose that are flushed to zero; 0 where none is."""
-        return self._underflow(n) if self.flushes else 0.0
+    def lost(self, products: int, sums: int = 0) -> float:
+        """Return what products (or quotients) and sums may lose among subnormal numbers; 0 where nothing is rounded.
+
+        A sum of two numbers is exact there, a product is not. Where such numbers are flushed to zero, each may be lost.
+
+        >>> Arithmetic(2.0**-24).lost(2, 1) == 2 * 2.0**-150
+        True
+        >>> Arithmetic(2.0**-24, flushes=True).lost(2, 1) == 3 * 2.0**-126
+        True
+        """
+        if self.flushes:
+            return self._underflow(products + sums)
+        return products * SUBNORMAL_ROUNDING[self._precision] if self.u > 0 else 0.0

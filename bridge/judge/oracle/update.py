@@ -30,6 +30,7 @@ import numpy as np
 
 from bridge.exchange.optimizers import Adam, Optimizer, Sgd
 from bridge.judge.oracle.adam import Moments
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.sgd import Momentum
 
 Array = np.ndarray
@@ -55,7 +56,7 @@ class Remembered:
 class Memory(Protocol):
     """What an optimiser remembers of all parameters from step to step."""
 
-    def direction(self, settings: Optimizer, name: str, w: Array, g: Bounded, u: float) -> Bounded:
+    def direction(self, settings: Optimizer, name: str, w: Array, g: Bounded, arithmetic: Arithmetic) -> Bounded:
         """Return the vector d of ``w1 = w - lr*d``, with its bound; remembers what the next step needs."""
         ...
 
@@ -78,7 +79,7 @@ def memory_of(optimizer: Optimizer, remembered: Mapping[str, Remembered] | None 
 
     >>> memory = memory_of(Sgd(0.1, 0.5), {"w": Remembered({"momentum": np.array([2.0])})})
     >>> none = np.zeros(1)
-    >>> float(memory.direction(Sgd(0.1, 0.5), "w", none, (none + 1, none), 0.0)[0][0])
+    >>> float(memory.direction(Sgd(0.1, 0.5), "w", none, (none + 1, none), Arithmetic(0.0))[0][0])
     2.0
     """
     memory: Memory = Moments() if isinstance(optimizer, Adam) else Momentum()
@@ -92,21 +93,26 @@ def _roundings_of_the_weight(optimizer: Optimizer) -> int:
     return 2 * (optimizer.weight_decay > 0) + (not isinstance(optimizer, Sgd) or optimizer.momentum > 0)
 
 
-def new_weights(optimizer: Optimizer, w: Array, direction: Bounded, u: float) -> Bounded:
+def _lost_of_the_weight(arithmetic: Arithmetic) -> float:
+    """By underflow, of ``lr*d`` in two parts, of the decayed weight, and where sums may be flushed to zero."""
+    return arithmetic.lost(3, 2)
+
+
+def new_weights(optimizer: Optimizer, w: Array, direction: Bounded, arithmetic: Arithmetic) -> Bounded:
     """``w - lr*d`` and how far the roundings of any order that the module names may take it.
 
     Where lr*d is exactly 0 nothing is rounded, and the weight must stay.
 
-    >>> w1, e = new_weights(Sgd(0.5), np.array([1.0]), (np.array([0.5]), np.array([0.0])), 2.0**-24)
+    >>> w1, e = new_weights(Sgd(0.5), np.array([1.0]), (np.array([0.5]), np.array([0.0])), Arithmetic(2.0**-24))
     >>> float(w1[0])
     0.75
     """
-    d, e = direction
+    (d, e), u = direction, arithmetic.u
     moved = optimizer.lr * (np.abs(d) + e)
     w1 = w - optimizer.lr * d
     weight = _roundings_of_the_weight(optimizer) * (1 + optimizer.lr * optimizer.weight_decay) * np.abs(w)
     bound = u * (2 * np.abs(w1) + weight + 3 * optimizer.lr * np.abs(d)) + (1 + 3 * u) * optimizer.lr * e
-    return w1, np.where(moved == 0, 0.0, bound)
+    return w1, np.where(moved == 0, 0.0, bound + _lost_of_the_weight(arithmetic))
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class Taken:
     lr_needed: float
 
 
-def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, u: float) -> Taken:
+def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, arithmetic: Arithmetic) -> Taken:
     """Compare the weights before and after a step with the oracle's direction; lr > 0.
 
     Parameters
@@ -136,7 +142,7 @@ def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, u: flo
     w0, w1 : arrays of the precision that the candidate computes in
     direction : the oracle's d and its bound E
     """
-    d, e = direction
+    (d, e), u = direction, arithmetic.u
     roundings = _roundings_of_the_weight(optimizer)
     # The product lr*d of the update is rounded twice, whatever lr is
     e = e + 3 * u * (np.abs(d) + e) + u * roundings * optimizer.weight_decay * np.abs(w0.astype(np.float64))
@@ -144,11 +150,12 @@ def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, u: flo
         ulp = np.spacing(np.maximum(np.abs(w0), np.abs(w1))).astype(np.float64)
         step = (w0.astype(np.float64) - w1.astype(np.float64)) / optimizer.lr
         # Where d = 0 exactly, the weight does not move: nothing is rounded
-        last = ulp / 2 + u * roundings * np.abs(w0.astype(np.float64))
-        resolution = np.where(e == 0, 0.0, last / optimizer.lr)
-        needed = np.where(e == 0, 0.0, 4 * last / e)
+        last = ulp / 2 + u * roundings * np.abs(w0.astype(np.float64)) + _lost_of_the_weight(arithmetic)
+        still = (d == 0) & (e == 0)
+        resolution = np.where(still, 0.0, last / optimizer.lr)
+        needed = float(np.median(np.where(still, 0.0, 4 * last / e)))
     visible = np.count_nonzero(resolution <= e / 4) / e.size
-    return Taken(step, d, e + resolution, visible, _next_power_of_two(float(np.median(needed))))
+    return Taken(step, d, e + resolution, visible, _next_power_of_two(needed))
 
 
 def _next_power_of_two(x: float) -> float:

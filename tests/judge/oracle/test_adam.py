@@ -13,8 +13,9 @@ from bridge.exchange.optimizers import Adam, AdamW
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.oracle import update
 from bridge.judge.oracle.adam import Moments, Rule
+from bridge.judge.oracle.error_model import Arithmetic
 
-U = 2.0**-24
+ARITHMETIC = Arithmetic(2.0**-24)
 F = np.float32
 SETTINGS = [Adam(0.01), Adam(0.1, 0.5, 0.9, 1e-3, 0.2), AdamW(0.001, weight_decay=0.01),
             AdamW(0.1, 0.9, 0.99, 1e-8, 0.5)]
@@ -36,11 +37,11 @@ def test_steps_of_torch_are_inside_the_bounds(settings: Adam, size: float) -> No
     for _ in range(6):
         g = (size * rng.standard_normal(w.size)).astype(F)
         parameter.grad = torch.from_numpy(g)
-        direction = memory.direction(settings, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), U)
+        direction = memory.direction(settings, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), ARITHMETIC)
         optimizer.step()
         after = parameter.detach().numpy().copy()
-        assert measure(after, *update.new_weights(settings, w.astype(float), direction, U)).t <= 1
-        seen = update.taken(settings, w, after, direction, U)
+        assert measure(after, *update.new_weights(settings, w.astype(float), direction, ARITHMETIC)).t <= 1
+        seen = update.taken(settings, w, after, direction, ARITHMETIC)
         assert measure(seen.step, seen.expected, seen.bound).t <= 1
         w = after
 
@@ -60,7 +61,7 @@ def test_a_program_in_float32_is_inside_the_bounds(settings: Adam, exact: str) -
     m, v, p1, p2, t = np.zeros_like(w), np.zeros_like(w), F(1), F(1), 0
     for _ in range(60):
         g = (1 + 0.1 * rng.standard_normal(w.size)).astype(F)
-        direction = memory.direction(settings, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), U)
+        direction = memory.direction(settings, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), ARITHMETIC)
         d = g if isinstance(settings, AdamW) else g + wd * w
         keep1, keep2 = (F(1 - settings.beta1), F(1 - settings.beta2)) if exact == "averages" else (F(1) - b1, F(1) - b2)
         m, v, p1, p2, t = m + keep1 * (d - m), b2 * v + keep2 * d * d, p1 * b1, p2 * b2, t + 1
@@ -70,7 +71,7 @@ def test_a_program_in_float32_is_inside_the_bounds(settings: Adam, exact: str) -
         after = w * (F(1) - lr * wd) if isinstance(settings, AdamW) else w
         after = after - lr / c1 * m / (np.sqrt(v) / np.sqrt(c2) + eps)
         assert after.dtype == F
-        assert measure(after, *update.new_weights(settings, w.astype(float), direction, U)).t <= 1
+        assert measure(after, *update.new_weights(settings, w.astype(float), direction, ARITHMETIC)).t <= 1
 
 
 @pytest.mark.parametrize("rule", [Rule(first=False), Rule(second=False), Rule(ahead=1), Rule(eps="square")], ids=str)
@@ -80,8 +81,8 @@ def test_other_rules_are_far_outside(rule: Rule) -> None:
     w = 0.1 * rng.standard_normal(500)
     for _ in range(2):
         g = 1e-3 * rng.standard_normal(500), np.zeros(500)
-        bound = update.new_weights(settings, w, right.direction(settings, "a", w, g, U), U)
-        found, _ = update.new_weights(settings, w, wrong.direction(settings, "a", w, g, U), U)
+        bound = update.new_weights(settings, w, right.direction(settings, "a", w, g, ARITHMETIC), ARITHMETIC)
+        found, _ = update.new_weights(settings, w, wrong.direction(settings, "a", w, g, ARITHMETIC), ARITHMETIC)
     assert measure(found.astype(F), *bound).t > 10
 
 
@@ -90,11 +91,12 @@ def test_a_gradient_below_its_error_may_have_either_sign_but_no_longer_step() ->
     for steps in (1, 5):
         memory = Moments()
         for _ in range(steps):
-            d, e = memory.direction(settings, "a", np.zeros(1), (np.full(1, 1e-6), np.full(1, 1e-3)), U)
+            d, e = memory.direction(settings, "a", np.zeros(1), (np.full(1, 1e-6), np.full(1, 1e-3)), ARITHMETIC)
         for sign in (-1, 1):
             other = Moments()
             for _ in range(steps):
-                found, _ = other.direction(settings, "a", np.zeros(1), (np.full(1, sign * 9e-4), np.zeros(1)), 0.0)
+                found, _ = other.direction(settings, "a", np.zeros(1), (np.full(1, sign * 9e-4), np.zeros(1)),
+                                           Arithmetic(0.0))
             assert abs(found - d) <= e
         assert e < 4
 
@@ -105,7 +107,7 @@ def test_the_longest_step_of_float32_is_inside_too(steps: int) -> None:
     settings, f = Adam(0.5), np.float32
     memory, m, v, g = Moments(), f(0), f(0), f(-1)
     for t in range(1, steps + 1):
-        d, e = memory.direction(settings, "a", np.zeros(1), (np.ones(1), np.full(1, 2.0)), U)
+        d, e = memory.direction(settings, "a", np.zeros(1), (np.ones(1), np.full(1, 2.0)), ARITHMETIC)
         m, v = m + (1 - f(0.9)) * (g - m), f(0.999) * v + (1 - f(0.999)) * g * g
         found = m / f(1 - 0.9**t) / (np.sqrt(v / f(1 - 0.999**t)) + f(1e-8))
     assert abs(float(found) - d) <= e < 2.1
@@ -115,8 +117,8 @@ def test_the_bound_is_no_wider_than_a_thousandth_of_a_step() -> None:
     settings, memory, rng = Adam(2.0**-10), Moments(), np.random.default_rng(6)
     for _ in range(20):
         g = rng.standard_normal(300)
-        d, e = memory.direction(settings, "a", np.zeros(300), (g, np.zeros(300)), U)
+        d, e = memory.direction(settings, "a", np.zeros(300), (g, np.zeros(300)), ARITHMETIC)
         assert np.median(e / np.abs(d)) < 1e-3
     # A rate that is one percent off is seen
-    wrong = update.new_weights(replace(settings, lr=1.01 * settings.lr), np.zeros(300), (d, e), U)[0]
-    assert measure(wrong, *update.new_weights(settings, np.zeros(300), (d, e), U)).t > 10
+    wrong = update.new_weights(replace(settings, lr=1.01 * settings.lr), np.zeros(300), (d, e), ARITHMETIC)[0]
+    assert measure(wrong, *update.new_weights(settings, np.zeros(300), (d, e), ARITHMETIC)).t > 10

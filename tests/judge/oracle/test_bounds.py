@@ -244,14 +244,14 @@ def test_float32_updates_are_inside_their_bounds(sgd: Sgd) -> None:
     f = np.float32
     for _ in range(4):
         g = rng.standard_normal(500).astype(np.float32)
-        direction = momentum.direction(sgd, "a", w.astype(float), (g.astype(float), np.zeros(500)), U)
+        direction = momentum.direction(sgd, "a", w.astype(float), (g.astype(float), np.zeros(500)), Arithmetic(U))
         d = g + f(sgd.weight_decay) * w if sgd.weight_decay else g
         if sgd.momentum:
             v = d if v is None else f(sgd.momentum) * v + f(1 - sgd.dampening) * d
             d = d + f(sgd.momentum) * v if sgd.nesterov else v
         after = w - f(sgd.lr) * d
-        own = measure(after, *updates.new_weights(sgd, w.astype(float), direction, U))
-        seen = updates.taken(sgd, w, after, direction, U)
+        own = measure(after, *updates.new_weights(sgd, w.astype(float), direction, Arithmetic(U)))
+        seen = updates.taken(sgd, w, after, direction, Arithmetic(U))
         assert own.t <= 1 and measure(seen.step, seen.expected, seen.bound).t <= 1
         # Not so wide that the last but two digits are lost
         assert own.bound <= 16 * U * (abs(own.expected) + 1)
@@ -292,10 +292,10 @@ def test_other_orders_of_the_update_are_inside_the_bounds(way: Callable, sgd: Sg
     w, v = rng.standard_normal(20_000).astype(np.float32), None
     for _ in range(4):
         g = (size * rng.standard_normal(w.size)).astype(np.float32)
-        direction = momentum.direction(sgd, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), U)
+        direction = momentum.direction(sgd, "a", w.astype(float), (g.astype(float), np.zeros(w.size)), Arithmetic(U))
         after, v = way(sgd, w, g, v)
-        assert measure(after, *updates.new_weights(sgd, w.astype(float), direction, U)).t <= 1
-        seen = updates.taken(sgd, w, after, direction, U)
+        assert measure(after, *updates.new_weights(sgd, w.astype(float), direction, Arithmetic(U))).t <= 1
+        seen = updates.taken(sgd, w, after, direction, Arithmetic(U))
         assert measure(seen.step, seen.expected, seen.bound).t <= 1
         w = after
 
@@ -313,17 +313,17 @@ def test_what_a_small_lr_hides() -> None:
     direction = np.full(4, 1e-3), np.full(4, 1e-6)
     for lr, visible in ((2.0**-20, 0.0), (2.0**-2, 1.0)):
         after = (w - np.float32(lr) * np.float32(1e-3)).astype(np.float32)
-        found = updates.taken(Sgd(lr), w, after, direction, U)
+        found = updates.taken(Sgd(lr), w, after, direction, Arithmetic(U))
         assert found.visible == visible and found.lr_needed == 0.25
         assert measure(found.step, found.expected, found.bound).t <= 1
 
 
 def test_without_a_gradient_no_weight_moves() -> None:
     w, zero = np.ones(2, np.float32), np.zeros(2)
-    value, bound = updates.new_weights(Sgd(0.5), w.astype(float), (zero, zero), U)
+    value, bound = updates.new_weights(Sgd(0.5), w.astype(float), (zero, zero), Arithmetic(U))
     moved = np.array([1, np.nextafter(np.float32(1), np.float32(2))], np.float32)
     assert measure(w, value, bound).t == 0 and measure(moved, value, bound).t == math.inf
-    found = updates.taken(Sgd(2.0**-10), w, moved, (zero, zero), U)
+    found = updates.taken(Sgd(2.0**-10), w, moved, (zero, zero), Arithmetic(U))
     assert found.visible == 1 and measure(found.step, found.expected, found.bound).t == math.inf
 
 
