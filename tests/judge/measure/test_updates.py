@@ -12,6 +12,7 @@ import pytest
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.updates import UpdateCheck
+from bridge.judge.oracle.sgd import lost_of_direction
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -28,5 +29,5 @@ def test_what_flushing_takes_follows_from_the_rate_of_the_step(tmp_path: Path) -
         lost = []
         for k in range(2):
             check.run(k, {}, {})
-            lost.append(check.lost)
+            lost.append(lost_of_direction(check.settings, pair.arithmetic))
     assert lost[0] > 0 and lost[1] / lost[0] == pytest.approx(8)
