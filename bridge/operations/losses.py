@@ -88,7 +88,7 @@ class PairLoss(Loss):
 
     def forward(self, output: Number, target: Number) -> Number:
         """Return the mean or the sum of the values."""
-        return self.value(output, target).sum(None) * self.scale(output.shape)
+        return (self.value(output, target).sum(None) * self.scale(output.shape)).by_terms(output.size * self.mean)
 
     def backward(self, output: Number, target: Number) -> Number:
         """Return the slopes times the scale."""
@@ -103,7 +103,8 @@ class MeanSquaredError(Loss):
 
     def forward(self, output: Number, target: Number) -> Number:
         """Return the mean or the sum of squared differences."""
-        return (output - target).squared().sum(None) * self.scale(output.shape)
+        found = (output - target).squared().sum(None) * self.scale(output.shape)
+        return found.by_terms(output.size * self.mean)
 
     def backward(self, output: Number, target: Number) -> Number:
         """Return ``2 * (output - target)`` times the scale."""
@@ -159,6 +160,14 @@ class SmoothL1(PairLoss):
         """Return the difference over beta, from -1 to 1; torch's of beta = 0 at 0 is 0."""
         d = y - t
         return (_size(d) > self.beta).choose(_sign(d), d / self.beta) if self.beta else _sign(d)
+
+    def backward(self, output: Number, target: Number) -> Number:
+        """Return the slopes times the scale, by which torch multiplies before it divides by beta."""
+        found, scale = super().backward(output, target), self.scale(output.shape)
+        if not self.beta:
+            return found
+        d = output - target
+        return found.or_as((_size(d) > self.beta).choose(_sign(d) * scale, d * scale / self.beta))
 
     def torch_forward(self, output: Any, target: Any) -> Any:
         """Return ``torch.nn.functional.smooth_l1_loss``."""
@@ -322,7 +331,7 @@ class CrossEntropy(Loss):
             found = target.moved(self._counted)
             shared = self._given(found).broadcast(found.shape) if self.label_smoothing else found
             terms = (shared > 0).choose(terms, 0.0)
-        return self._scaled(-terms.sum(None), output, target)
+        return self._scaled(-terms.sum(None), output, target).by_terms(output.size * self.mean)
 
     def backward(self, output: Number, target: Number) -> Number:
         """Return ``softmax(output) * sum(q) - q`` times the scale.

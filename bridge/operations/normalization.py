@@ -73,10 +73,14 @@ class BatchNorm2d(Operation):
         return (normal * weight + bias).or_as(x * factor + (bias - self._mean(x, parameters) * factor))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return the gradients with respect to input, weight and bias."""
+        """Return the gradients with respect to input, weight and bias.
+
+        Many programs multiply dy by the distance first, which may underflow, and then by the scale.
+        """
         (x,) = inputs
         normal, scale = self._normalised(x, parameters)
-        found = {"weight": (dy * normal).sum(OVER), "bias": dy.sum(OVER)}
+        distance = x - self._mean(x, parameters)
+        found = {"weight": (dy * normal).or_as(dy * distance * scale).sum(OVER), "bias": dy.sum(OVER)}
         factor = scale * _wide(parameters["weight"])
         if not self.training:
             return [dy * factor], found
@@ -98,11 +102,12 @@ class BatchNorm2d(Operation):
     def batch_statistics(self, x: Number, parameters: Mapping[str, Number]) -> dict[str, Number]:
         """Return mean and unbiased variance of a batch by the names of the running ones."""
         mean = self._mean(x, parameters)
-        variance = (x - mean).squared().sum(OVER) / (x.size // self.num_features - 1)
+        count = x.size // self.num_features
+        variance = ((x - mean).squared().sum(OVER) / (count - 1)).by_terms(count)
         return {"running_mean": mean.reshape((self.num_features,)), "running_var": variance}
 
     def _mean(self, x: Number, parameters: Mapping[str, Number]) -> Number:
-        return _wide(x.sum(OVER) / (x.size // self.num_features) if self.training else parameters["running_mean"])
+        return _wide(self._mean_of(x) if self.training else parameters["running_mean"])
 
     def _normalised(self, x: Number, parameters: Mapping[str, Number]) -> tuple[Number, Number]:
         """x with mean 0 and variance 1, and the factor of each channel."""
@@ -112,7 +117,12 @@ class BatchNorm2d(Operation):
 
     def _variance(self, distance: Number) -> Number:
         """Of a batch, from the distances of its mean."""
-        return distance.squared().sum(OVER) / (distance.size // self.num_features)
+        return self._mean_of(distance.squared())
+
+    def _mean_of(self, x: Number) -> Number:
+        """Of each channel."""
+        count = x.size // self.num_features
+        return (x.sum(OVER) / count).by_terms(count)
 
     def _scale(self, variance: Number) -> Number:
         return 1.0 / (variance + self.eps).sqrt()
@@ -166,12 +176,13 @@ class RowNorm(Operation):
         return y.reshape(inputs[0].shape)
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return the gradients with respect to input, weight and bias."""
+        """Return the gradients with respect to input, weight and bias, as a batch normalisation's."""
         x = inputs[0].reshape(self._form(inputs[0].shape))
         dy = dy.reshape(x.shape)
         normal, scale = self._normalised(x)
+        along = (dy * normal).or_as(dy * (x - self._mean(x)) * scale)
         found = {name: one.sum((0, 3)).reshape(parameters[name].shape)
-                 for name, one in (("weight", dy * normal), ("bias", dy)) if name in parameters}
+                 for name, one in (("weight", along), ("bias", dy)) if name in parameters}
         if "weight" in parameters:
             dy = dy * _of_columns(x, parameters["weight"])
         return [(self._through(dy, normal) * scale).reshape(inputs[0].shape)], found
@@ -279,7 +290,7 @@ class GroupNorm(RowNorm):
 def mean_of_rows(x: Number) -> Number:
     """Return the means of rows (samples, groups, columns, inner), as rows of one number."""
     samples, groups, columns, inner = x.shape
-    return (x.sum((2, 3)) / (columns * inner)).reshape((samples, groups, 1, 1))
+    return (x.sum((2, 3)) / (columns * inner)).by_terms(columns * inner).reshape((samples, groups, 1, 1))
 
 
 def _of_columns(x: Number, parameter: Number) -> Number:

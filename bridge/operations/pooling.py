@@ -73,7 +73,8 @@ class AvgPool2d(_Pooling):
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the means."""
         windows = inputs[0].windows(self.kernel_size, self.stride, self.padding, 0.0)
-        return windows.sum((-2, -1)) / math.prod(self.kernel_size)
+        count = math.prod(self.kernel_size)
+        return (windows.sum((-2, -1)) / count).by_terms(count)
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return an equal part of dy for each number of its window, summed where windows overlap."""
@@ -105,7 +106,8 @@ class GlobalAvgPool2d(Operation):
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the means."""
         (x,) = inputs
-        return (x.sum((2, 3)) / math.prod(x.shape[2:])).reshape((*x.shape[:2], 1, 1))
+        count = math.prod(x.shape[2:])
+        return (x.sum((2, 3)) / count).by_terms(count).reshape((*x.shape[:2], 1, 1))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return an equal part of dy for each number of its channel."""

@@ -72,7 +72,8 @@ class Mean(Sum):
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the means."""
-        return super().forward(inputs, parameters) / self.count(inputs[0].shape)
+        count = self.count(inputs[0].shape)
+        return (super().forward(inputs, parameters) / count).by_terms(count)
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return an equal part of dy for each number of its mean."""

@@ -165,7 +165,7 @@ class Bounded:
         """Return the rounded product."""
         b = self._operand(other)
         carried = np.abs(self.value) * b.error + self.error * (np.abs(b.value) + b.error)
-        return self._rounded(self.value * b.value, carried, tiny=1)
+        return self._rounded(self.value * b.value, carried, tiny=1, exact=self._is_zero() | b._is_zero())
 
     __rmul__ = __mul__
 
@@ -183,7 +183,7 @@ class Bounded:
             value = self.value / b.value
             room = np.abs(b.value) - b.error
             carried = np.where(room > 0, (self.error + np.abs(value) * b.error) / room, math.inf)
-        return self._rounded(value, carried, tiny=1)
+        return self._rounded(value, carried, tiny=1, exact=self._is_zero())
 
     def __rtruediv__(self, other: Bounded | float) -> Bounded:
         """Return the rounded quotient."""
@@ -191,7 +191,8 @@ class Bounded:
 
     def squared(self) -> Bounded:
         """Return the rounded square."""
-        return self._rounded(self.value * self.value, self.error * (2 * np.abs(self.value) + self.error), tiny=1)
+        carried = self.error * (2 * np.abs(self.value) + self.error)
+        return self._rounded(self.value * self.value, carried, tiny=1, exact=self._is_zero())
 
     def _operand(self, other: Bounded | float) -> Bounded:
         """A constant is rounded to the candidate's precision where it is none of its numbers."""
@@ -206,9 +207,14 @@ class Bounded:
         inexact = abs(math.frexp(other)[0]) != 0.5
         return Bounded(np.asarray(1 / other), self.arithmetic.u / abs(other) if inexact else 0.0, self.arithmetic)
 
-    def _rounded(self, value: Array, carried: Array, *, tiny: int = 0) -> Bounded:
+    def _is_zero(self) -> Array:
+        """Where it is 0, whatever is rounded."""
+        return (self.value == 0) & (self.error == 0)
+
+    def _rounded(self, value: Array, carried: Array, *, tiny: int = 0, exact: Array | None = None) -> Bounded:
+        """`exact`: where nothing is rounded, where that is not wherever the value is 0."""
         u, tiny = self.arithmetic.u, tiny or int(self.arithmetic.flushes)
-        error = self._never_exact(value, carried * (1 + u) + u * np.abs(value))
+        error = self._never_exact(carried * (1 + u) + u * np.abs(value), value == 0 if exact is None else exact)
         return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
 
     def or_as(self, other: Bounded | Callable[[], Bounded]) -> Bounded:
@@ -222,10 +228,23 @@ class Bounded:
             other = other()
         return Bounded(self.value, np.maximum(self.error, other.error), self.arithmetic)
 
-    def _never_exact(self, value: Array, error: Array) -> Array:
-        """What is computed is exact only where it is 0: the bound of a tiny number may itself have underflowed."""
+    def _never_exact(self, error: Array, exact: Array) -> Array:
+        """What is computed is exact only where it is 0: a tiny number, or its bound, may itself have underflowed."""
         smallest = np.finfo(float).smallest_subnormal * (self.arithmetic.u > 0)
-        return np.where((error == 0) & (value != 0), smallest, error)
+        return np.where((error == 0) & ~exact, smallest, error)
+
+    def by_terms(self, n: int) -> Bounded:
+        """Return a scaled sum of n terms as a right program may have it, too: a sum of n scaled terms.
+
+        Then each of them is rounded to a whole multiple of the smallest number, and so is each step of a running mean.
+        A larger number is rounded no more than it is.
+
+        >>> mean = Bounded(np.array([1e-44]), 1e-45, Arithmetic(2.0**-24)).by_terms(10)
+        >>> float(mean.error[0]) == 1e-45 + 10 * 2.0**-149
+        True
+        """
+        return Bounded(self.value, self.arithmetic.with_underflow(np.array(self.error, ndmin=1), n).reshape(self.shape),
+                       self.arithmetic)
 
     # Sums
 
@@ -246,6 +265,7 @@ class Bounded:
         s, tiny = self.arithmetic.factor(n), tiny or (float(np.max(n)) + 1) * self.arithmetic.flushes
         error = s * absolute + (1 + s) * carried
         if tiny:
+            error = self._never_exact(error, absolute == 0)
             error = self.arithmetic.with_underflow(np.atleast_1d(error), tiny).reshape(np.shape(error))
         return Bounded(value, error, self.arithmetic)
 
@@ -418,7 +438,7 @@ class Bounded:
             ends = [function(np.maximum(self.value + sign * self.error, smallest)) for sign in (-1, 1)]
         carried = np.maximum(*(np.abs(end - value) for end in ends))
         largest = np.maximum(*(np.abs(end) for end in ends))
-        error = self._never_exact(value, carried + 2 * ulp * self.arithmetic.u * largest)
+        error = self._never_exact(carried + 2 * ulp * self.arithmetic.u * largest, value == 0)
         return Bounded(value, self.arithmetic.with_underflow(error, 1), self.arithmetic)
 
     # Choices
