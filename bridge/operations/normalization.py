@@ -75,18 +75,21 @@ class BatchNorm2d(Operation):
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients with respect to input, weight and bias.
 
-        Many programs multiply dy by the distance first, which may underflow, and then by the scale.
+        Many programs multiply dy by the distance from the mean, and what that gives by powers of the scale: numbers
+        between may underflow.
         """
         (x,) = inputs
         normal, scale = self._normalised(x, parameters)
         distance = x - self._mean(x, parameters)
-        found = {"weight": (dy * normal).or_as(dy * distance * scale).sum(OVER), "bias": dy.sum(OVER)}
+        along_distance = dy * distance
+        found = {"weight": (dy * normal).or_as(along_distance * scale).sum(OVER), "bias": dy.sum(OVER)}
         factor = scale * _wide(parameters["weight"])
         if not self.training:
             return [dy * factor], found
         count = x.size // self.num_features
         mean, along = (_wide(found[name] / count) for name in ("bias", "weight"))
-        return [(dy - mean - normal * along) * factor], found
+        slope = _wide(along_distance.sum(OVER) / count) * scale * scale * factor
+        return [((dy - mean - normal * along) * factor).or_as((dy - mean) * factor - distance * slope)], found
 
     def new_state(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> dict[str, Number]:
         """Return the running statistics after a batch.
@@ -176,16 +179,19 @@ class RowNorm(Operation):
         return y.reshape(inputs[0].shape)
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return the gradients with respect to input, weight and bias, as a batch normalisation's."""
+        """Return the gradients with respect to input, weight and bias, in the same two ways."""
         x = inputs[0].reshape(self._form(inputs[0].shape))
         dy = dy.reshape(x.shape)
         normal, scale = self._normalised(x)
-        along = (dy * normal).or_as(dy * (x - self._mean(x)) * scale)
+        distance = x - self._mean(x)
+        along = (dy * normal).or_as(dy * distance * scale)
         found = {name: one.sum((0, 3)).reshape(parameters[name].shape)
                  for name, one in (("weight", along), ("bias", dy)) if name in parameters}
         if "weight" in parameters:
             dy = dy * _of_columns(x, parameters["weight"])
-        return [(self._through(dy, normal) * scale).reshape(inputs[0].shape)], found
+        slope = mean_of_rows(dy * distance) * scale * scale * scale
+        dx = (self._through(dy, normal) * scale).or_as((dy - mean_of_rows(dy)) * scale - distance * slope)
+        return [dx.reshape(inputs[0].shape)], found
 
     def _through(self, dy: Number, normal: Number) -> Number:
         """Through mean and variance, too."""
