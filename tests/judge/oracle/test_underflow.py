@@ -11,15 +11,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 
+from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.exchange.optimizers import Adam, AdamW, Optimizer, Sgd
+from bridge.gradcheck.cases import CASES, LOSS_CASES, LOSS_SHAPE, Case, draw_loss
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.updates import OTHER_ORDER
-from bridge.judge.oracle import update
+from bridge.judge.oracle import reductions, update
+from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import SMALLEST, SMALLEST_NORMAL, Arithmetic, total_roundoff
+from bridge.judge.oracle.step import step_of_image
+from bridge.operations.losses import loss_from
 from tests.helpers.loops import looped
 
 Array = np.ndarray
+Tensors = dict[str, Array]
 DTYPES = ("float32", "float64")
 ELEMENTS = 400
 
@@ -132,3 +139,165 @@ def test_flushed_memory_is_inside_the_bounds_of_flushing_alone() -> None:
             memory.direction(settings, "a", zero, (zero, zero), arithmetic)
             worst = max(measure(zero, *right).t for right in memory.bounded("a").values())
             assert worst <= 1 if flushes else worst > OTHER_ORDER
+
+
+# --- operations, losses and chains -----------------------------------------------------------------------------------
+
+#: Powers of 2 that all numbers are scaled by at once, and each tensor alone: products of two are subnormal, one is, and
+#: it is the smallest number
+TOGETHER = {"float32": (-75, -100, -135, -147), "float64": (-525, -1050)}
+ALONE = {"float32": (-126, -149), "float64": (-1060,)}
+#: Of what is no factor of anything
+UNSCALED = ("mask", "class")
+
+
+def scalings(names: list[str], dtype: str) -> list[dict[str, int]]:
+    """Exponents by name, 0 for what is left out."""
+    return [*(dict.fromkeys(names, one) for one in TOGETHER[dtype]),
+            *({name: one} for name in names for one in ALONE[dtype])]
+
+
+def scaled(arrays: Tensors, exponents: dict[str, int], dtype: str) -> Tensors:
+    """Tensors times powers of 2, rounded to numbers of this type."""
+    return {name: np.ldexp(one, exponents.get(name, 0)).astype(dtype) for name, one in arrays.items()}
+
+
+def mixed(arrays: Tensors, dtype: str, rng: np.random.Generator) -> Tensors:
+    """Every number times its own power of 2, of all sizes down to the smallest."""
+    lowest = ALONE[dtype][-1]
+    return {name: one.astype(dtype) if name in UNSCALED else
+            np.ldexp(one, rng.integers(lowest, 1, one.shape)).astype(dtype) for name, one in arrays.items()}
+
+
+def worst(found: Array, right: Bounded) -> float:
+    """T of what PyTorch has: what overflows on the way is not asked for, and where the bound says nothing it is 0."""
+    found, value, error = (np.atleast_1d(one) for one in (found, right.value, right.error))
+    asked = np.isfinite(found) & np.isfinite(error)
+    return measure(found[asked], value[asked], error[asked]).t if asked.any() else 0.0
+
+
+def tensors_of(case: Case, rng: np.random.Generator) -> Tensors:
+    """Inputs "x0", ..., parameters and state by name, and "dy"."""
+    node = case.node
+    found = {f"x{i}": case.draw(rng, shape) for i, shape in enumerate(case.shapes)}
+    found |= {name: rng.standard_normal(shape) for name, shape in node.parameter_shapes().items()}
+    found |= {name: rng.uniform(0.5, 2.0, shape) for name, shape in node.state_shapes().items()}
+    if node.has_mask:
+        found["mask"] = (rng.random(node.mask_shape(case.shapes[0])) < 0.6).astype(float)
+    return found | {"dy": rng.standard_normal(node.output_shape(*case.shapes))}
+
+
+def judged(case: Case, given: Tensors) -> dict[str, float]:
+    """T of the output and of every gradient of PyTorch's."""
+    node, inputs = case.node, [f"x{i}" for i in range(len(case.shapes))]
+    parameters = [name for name in given if name not in (*inputs, "dy")]
+    tensors = {name: torch.from_numpy(one.copy()) for name, one in given.items()}
+    learned = [*inputs, *node.parameter_shapes()]
+    for name in learned:
+        tensors[name].requires_grad_()
+    y = node.torch_forward([tensors[name] for name in inputs], {name: tensors[name] for name in parameters})
+    gradients = torch.autograd.grad(y, [tensors[name] for name in learned], tensors["dy"], allow_unused=True)
+    arithmetic = Arithmetic(total_roundoff(given["dy"].dtype.name))
+    numbers = {name: Bounded(one, 0.0, arithmetic) for name, one in given.items()}
+    of_inputs, of_parameters = [numbers[name] for name in inputs], {name: numbers[name] for name in parameters}
+    with np.errstate(all="ignore"):
+        value = node.forward(of_inputs, of_parameters)
+        dx, dw = node.backward(numbers["dy"], of_inputs, of_parameters)
+    right = dict(zip(inputs, dx, strict=True)) | dw
+    found = {name: worst(one.numpy(), right[name]) for name, one in zip(learned, gradients, strict=True)
+             if one is not None}
+    return found | {"y": worst(y.detach().numpy(), value)}
+
+
+@looped("dtype", DTYPES)
+@looped("case", [case for cases in CASES.values() for case in cases])
+def test_operations_are_inside_the_bounds(case: Case, dtype: str) -> None:
+    """Of tensors that are all tiny, of one alone, of numbers of all sizes, and behind large inputs."""
+    rng = np.random.default_rng(1)
+    arrays = tensors_of(case, rng)
+    names = [name for name in arrays if name not in UNSCALED]
+    large = {"dy": ALONE[dtype][0]} | {name: 6 for name in names if name.startswith("x")}
+    for exponents in (*scalings(names, dtype), large):
+        found = judged(case, scaled(arrays, exponents, dtype))
+        assert max(found.values()) <= 1, (exponents, found)
+    found = judged(case, mixed(arrays, dtype, rng))
+    assert max(found.values()) <= 1, found
+
+
+@looped("dtype", DTYPES)
+@looped("mean", (True, False))
+@looped("text", [text for texts in LOSS_CASES.values() for text in texts])
+def test_losses_are_inside_the_bounds(text: str, mean: bool, dtype: str) -> None:
+    rng, arithmetic, loss = np.random.default_rng(3), Arithmetic(total_roundoff(dtype)), loss_from(text, mean)
+    target = "class" if "class_indices" in text else "t"
+    arrays = dict(zip(("y", target), draw_loss(text, rng, LOSS_SHAPE), strict=True))
+    names = [name for name in arrays if name not in UNSCALED]
+    drawn = [scaled(arrays, exponents, dtype) for exponents in scalings(names, dtype)]
+    for given in (*drawn, mixed(arrays, dtype, rng)):
+        y = torch.from_numpy(given["y"].copy()).requires_grad_()
+        found = loss.torch_forward(y, torch.from_numpy(given[target]))
+        found.backward()
+        assert y.grad is not None
+        numbers = [Bounded(one, 0.0, arithmetic) for one in (given["y"], given[target])]
+        with np.errstate(all="ignore"):
+            right = loss.forward(*numbers), loss.backward(*numbers)
+        assert worst(found.detach().numpy(), right[0]) <= 1, given
+        assert worst(y.grad.numpy(), right[1]) <= 1, given
+
+
+CHAIN = Model((Conv2d("a", 2, 3, (3, 2), padding=(1, 1)), Relu("r"), Conv2d("b", 3, 2, (2, 3), stride=(2, 1))))
+#: Of its tensors, with input and target
+SHAPES = {"x": (1, 2, 7, 6), **CHAIN.parameter_shapes(), "t": (1, 2, 3, 5)}
+
+
+@looped("dtype", DTYPES)
+@looped("mean", (True, False))
+def test_chains_are_inside_the_bounds(mean: bool, dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    arrays = {name: rng.standard_normal(shape) for name, shape in SHAPES.items()}
+    drawn = [scaled(arrays, exponents, dtype) for exponents in scalings(list(arrays), dtype)]
+    for given in (*drawn, mixed(arrays, dtype, rng)):
+        found = _chain_of_torch(given, mean)
+        for name, right in _chain_of_the_oracle(given, mean, found):
+            assert worst(found[name], right) <= 1, (name, given)
+
+
+def _chain_of_torch(given: Tensors, mean: bool) -> Tensors:
+    t = {name: torch.from_numpy(one.copy()).requires_grad_(name != "t") for name, one in given.items()}
+    z = functional.conv2d(t["x"], t["a/weight"], t["a/bias"], padding=1)
+    r = functional.relu(z)
+    y = functional.conv2d(r, t["b/weight"], t["b/bias"], stride=(2, 1))
+    loss = functional.mse_loss(y, t["t"], reduction="mean" if mean else "sum")
+    seen = {"grads/b/output": y, "grads/r/output": r, "grads/a/output": z, "grads/input": t["x"],
+            **{f"grads/{name}": t[name] for name in CHAIN.parameter_shapes()}}
+    made = dict(zip(seen, torch.autograd.grad(loss, list(seen.values())), strict=True))
+    made |= {"forward/a": z, "forward/r": r, "forward/b": y, "loss": loss}
+    return {name: one.detach().numpy() for name, one in made.items()}
+
+
+def _chain_of_the_oracle(given: Tensors, mean: bool, found: Tensors) -> list[tuple[str, Bounded]]:
+    """Every tensor with its bound, by the whole step and by its own inputs."""
+    arithmetic, size = Arithmetic(total_roundoff(given["x"].dtype.name)), given["t"].size
+    scale, right = 1 / size if mean else 1.0, list[tuple[str, Bounded]]()
+
+    def add(name: str, value: Any, bound: Array | float) -> None:
+        right.append((name, Bounded(np.array(value).reshape(found[name].shape), np.array(bound), arithmetic)))
+
+    def visit(name: str, value: Array, bound: Array, *local: reductions.Local) -> Array:
+        add(name, value, np.broadcast_to(bound, value.shape)[None])
+        for one in local:
+            add(name, one.value, np.broadcast_to(one.bound, value.shape)[None])
+        return found[name][0]
+
+    weights = {name: given[name].astype(float) for name in CHAIN.parameter_shapes()}
+    sums = step_of_image(CHAIN, weights, given["x"][0], given["t"][0].astype(float), scale, arithmetic, visit)
+    add("loss", *reductions.loss_bound(sums, scale, size, arithmetic))
+    local = reductions.local_loss_bound(sums, scale, size, arithmetic)
+    assert local is not None
+    add("loss", local.value, local.bound.reshape(()))
+    for name, parts in sums.gradients.items():
+        add(f"grads/{name}", *reductions.gradient_bound(parts, arithmetic))
+        own = reductions.local_gradient_bound(parts, arithmetic)
+        assert own is not None
+        add(f"grads/{name}", own.value, own.bound)
+    return right
