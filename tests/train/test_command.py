@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 
@@ -86,6 +87,24 @@ def test_a_training_and_its_continuation(config: Path, tmp_path: Path, capsys: p
     assert found == expected and [line["step"] for line in found] == list(range(6))
     once, twice = weights(run / "step-000000006.h5"), weights(parts / "step-000000006.h5")
     assert all(np.array_equal(once[name], twice[name]) for name in once)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_an_audit_of_what_is_remembered_of_a_dead_filter(optimizer: str, config: Path, tmp_path: Path,
+                                                         capsys: pytest.CaptureFixture[str]) -> None:
+    """It has decayed to a few times the smallest number; the training goes on from there."""
+    if optimizer == "adam":
+        config.write_text(config.read_text().partition("[optimizer]")[0] + '[optimizer]\ntype = "adam"\nlr = 1e-4\n')
+    assert main([str(config), "--steps", "4"]) == 0
+    with h5py.File(tmp_path / "run" / "step-000000004.h5", "r+") as file:
+        (step,) = file["steps"].values()
+        step["weights/0/bias"][0] = -100
+        for parameter in step["optimizer/0"].values():
+            for one in parameter.values():
+                one[0] = 4 * np.float32(2.0**-149)
+    capsys.readouterr()
+    assert main([str(config), "--resume", "--audit", "1"]) == 0
+    assert "2 steps audited: 2 rounding" in capsys.readouterr().out
 
 
 def test_what_is_there_is_not_overwritten(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,26 @@ def test_what_is_remembered_after_the_step_is_judged(optimizer: Optimizer, tmp_p
     assert first_finding(judge(fixture, result)).endswith("after the step it is what it was before: not updated")
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_memory_of_a_dead_filter_is_right(optimizer: Optimizer, tmp_path: Path) -> None:
+    """It has decayed to a few times the smallest number, where it stays: 3.6 of these are rounded to 4."""
+    fixture = fixture_of(optimizer, tmp_path)
+    with h5py.File(fixture, "r+") as file:
+        file["steps/0/weights/a/bias"][0] = -100
+        for parameter in file["steps/0/optimizer/a"].values():
+            for one in parameter.values():
+                one[0] = 4 * np.float32(2.0**-149)
+        x, target = file["batches/0/input"][()], file["batches/0/target"][()]
+    result, net = result_of(fixture), Network.from_file(fixture)
+    net.step(x, target, optimizer)
+    net.save(tmp_path / "later.h5", optimizer)
+    with h5py.File(result, "r+") as file, h5py.File(tmp_path / "later.h5") as later:
+        later.copy("steps/0/optimizer", file, "steps/1/optimizer")
+    comparison, verdict = judge(fixture, result)
+    assert verdict.outcome is Outcome.ROUNDING
+    assert all(one.t <= 1 for one in comparison.judged if one.name.startswith(("memory/", "optimizer/", "update/")))
+
+
 def test_the_gradient_that_was_given_to_the_optimizer(tmp_path: Path) -> None:
     """One that was clipped: new weights are judged by it, and the gradient of the step as any other."""
     fixture = fixture_of(Sgd(0.05), tmp_path)
