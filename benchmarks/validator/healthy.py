@@ -4,10 +4,11 @@
 Random chains of convolutions and ReLUs (depth, channels, groups, kernels, strides, dilations, paddings, biases), sizes,
 batches, reductions, optimisers, scales of the weights and seeds; in each one a right program, drawn at random.
 Configuration i of a seed is always the same one, whatever the count and the processes, where the same programs are
-installed (JAX is one of them). With ``--graphs`` the networks are random graphs of all operations, trained by SGD, Adam
-or AdamW, and half of the programs are ``cnn_step``. Prints a false alarm when it comes, the largest T by program and
-the false alarms of fixed tolerances beside, and writes all of it as JSON. A library that crashes ends its own process
-only, and is counted apart, as is a fixture in which PyTorch is wrong.
+installed (JAX is one of them); one of them goes on from a training of 1,000 steps, with dead filters. With ``--graphs``
+the networks are random graphs of all operations, trained by SGD, Adam or AdamW, and half of the programs are
+``cnn_step``. Prints a false alarm when it comes, the largest T by program and the false alarms of fixed tolerances
+beside, and writes all of it as JSON. A library that crashes ends its own process only, and is counted apart, as is a
+fixture in which PyTorch is wrong.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from torch import nn
 from benchmarks.harness.document import RESULTS, versions
 from benchmarks.harness.tables import table
 from benchmarks.validator.random_graphs import Layer, Network, draw_network, draw_settings
+from benchmarks.validator.trained import TRAINED
 from bridge.common import cli
 from bridge.common.atomic_file import write_json
 from bridge.common.command_files import check_files
@@ -81,6 +83,7 @@ PROGRAMS: tuple[Healthy, ...] = (
     *HEALTHY,
     *FAST,
     *_jax(),
+    TRAINED,
     *(_of(reduced(lower), f"torch, {name} operands", LOWER) for name, lower in _LOWER.items()),
 )
 
