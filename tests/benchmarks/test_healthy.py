@@ -7,12 +7,14 @@ import json
 import os
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
-from benchmarks.validator import healthy
+from benchmarks.validator import healthy, trained
 from bridge.common import cli
 from bridge.common.errors import FileError
+from bridge.exchange.optimizers import Adam
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
@@ -107,6 +109,18 @@ def test_an_alarm_is_said_when_it_comes(monkeypatch: pytest.MonkeyPatch, capsys:
     found, crashes = healthy.run(2, 7, cli.Output(stderr=True), 1)
     said = capsys.readouterr().err
     assert said.index("FALSE ALARM 1") < said.index("CRASH of configuration 1") and len(found) == len(crashes) == 1
+
+
+def test_what_a_long_training_leaves_of_a_dead_filter_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is subnormal, and not 0."""
+    monkeypatch.setattr(trained, "SETTINGS", (Adam(1e-4),))
+    layers = ({"in_channels": 1, "out_channels": 2, "kernel_size": (3, 3)}, None,
+              {"in_channels": 2, "out_channels": 1, "kernel_size": (3, 3)})
+    data = {"height": 8, "width": 9, "batch": 2, "steps": 1, "seed": 0, "reduction": "mean", "lr": 0.0625}
+    found = healthy.ask(healthy.Configuration(layers, data, healthy.PROGRAMS.index(trained.TRAINED)), tmp_path)
+    assert found.code == 0 and not found.alarm and found.t <= 1
+    with h5py.File(tmp_path / "fixture.h5") as file:
+        assert 0 < np.abs(file["steps/0/optimizer/0/weight/exp_avg"][0]).max() < 2.0**-140
 
 
 def test_random_graphs_are_drawn_alike_and_branch() -> None:

@@ -85,7 +85,7 @@ class Bounded:
         """Return constants of a formula, rounded to the candidate's precision where they are none of its numbers."""
         single = self.arithmetic.u > UNIT_ROUNDOFF["float64"] * 4
         inexact = single & (array.astype(np.float32) != array)
-        return Bounded(array, self.arithmetic.u * np.abs(array) * inexact, self.arithmetic)
+        return Bounded(array, (self.arithmetic.u * np.abs(array) + self.arithmetic.lost(1)) * inexact, self.arithmetic)
 
     # What only moves numbers
 
@@ -200,7 +200,8 @@ class Bounded:
             return other
         single = self.arithmetic.u > UNIT_ROUNDOFF["float64"] * 4
         inexact = single and math.isfinite(other) and float(np.float32(other)) != other
-        return Bounded(np.asarray(other), self.arithmetic.u * abs(other) if inexact else 0.0, self.arithmetic)
+        error = self.arithmetic.u * abs(other) + self.arithmetic.lost(1) if inexact else 0.0
+        return Bounded(np.asarray(other), error, self.arithmetic)
 
     def _reciprocal(self, other: float) -> Bounded:
         """Of a power of two exact, else rounded."""

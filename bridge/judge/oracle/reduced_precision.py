@@ -155,7 +155,7 @@ def _stored(name: str, operands: Rounding, relative: float, absolute: float) -> 
     ]
 
 
-_FP16, _BF16 = _stored("fp16", to_fp16, 2.0**-10, 2.0**-24), _stored("bf16", to_bf16, 2.0**-7, 0.0)
+_FP16, _BF16 = _stored("fp16", to_fp16, 2.0**-10, 2.0**-24), _stored("bf16", to_bf16, 2.0**-7, 2.0**-133)
 
 #: By declared precision: how else a convolution may be computed, the best precision first
 HYPOTHESES: dict[str, dict[str, ReducedPrecision]] = {

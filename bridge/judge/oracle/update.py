@@ -93,9 +93,9 @@ def _roundings_of_the_weight(optimizer: Optimizer) -> int:
     return 2 * (optimizer.weight_decay > 0) + (not isinstance(optimizer, Sgd) or optimizer.momentum > 0)
 
 
-def _lost_of_the_weight(arithmetic: Arithmetic) -> float:
-    """By underflow, of ``lr*d`` in two parts, of the decayed weight, and where sums may be flushed to zero."""
-    return arithmetic.lost(3, 2)
+def _lost_of_the_weight(arithmetic: Arithmetic, d: Array) -> Array:
+    """By underflow: of ``lr*d`` in two parts, of the decayed weight, of lr itself, and where sums may be flushed."""
+    return arithmetic.lost(3, 2) + arithmetic.lost(1) * np.abs(d)
 
 
 def new_weights(optimizer: Optimizer, w: Array, direction: Bounded, arithmetic: Arithmetic) -> Bounded:
@@ -112,7 +112,7 @@ def new_weights(optimizer: Optimizer, w: Array, direction: Bounded, arithmetic: 
     w1 = w - optimizer.lr * d
     weight = _roundings_of_the_weight(optimizer) * (1 + optimizer.lr * optimizer.weight_decay) * np.abs(w)
     bound = u * (2 * np.abs(w1) + weight + 3 * optimizer.lr * np.abs(d)) + (1 + 3 * u) * optimizer.lr * e
-    return w1, np.where(moved == 0, 0.0, bound + _lost_of_the_weight(arithmetic))
+    return w1, np.where(moved == 0, 0.0, bound + _lost_of_the_weight(arithmetic, d))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, arithm
         ulp = np.spacing(np.maximum(np.abs(w0), np.abs(w1))).astype(np.float64)
         step = (w0.astype(np.float64) - w1.astype(np.float64)) / optimizer.lr
         # Where d = 0 exactly, the weight does not move: nothing is rounded
-        last = ulp / 2 + u * roundings * np.abs(w0.astype(np.float64)) + _lost_of_the_weight(arithmetic)
+        last = ulp / 2 + u * roundings * np.abs(w0.astype(np.float64)) + _lost_of_the_weight(arithmetic, d)
         still = (d == 0) & (e == 0)
         resolution = np.where(still, 0.0, last / optimizer.lr)
         needed = float(np.median(np.where(still, 0.0, 4 * last / e)))

@@ -34,7 +34,7 @@ ELEMENTS = 400
 
 RULES: list[Optimizer] = [
     Sgd(1e-4, 0.9), Sgd(0.1, 0.9, 0.3), Sgd(0.5, 0.8, 0.0, 0.02, True), Sgd(1e-3, 0.9, 0.0, 0.1, True),
-    Sgd(0.1, 0, 0, 0.1),
+    Sgd(0.1, 0, 0, 0.1), Sgd(4.4 * SMALLEST["float32"]),
     Adam(1e-4), Adam(0.1, 0.5, 0.9, 1e-3, 0.2), Adam(1e-3, eps=1e-30), AdamW(0.001, weight_decay=0.01),
 ]
 
@@ -87,6 +87,8 @@ def test_memory_that_decays_to_subnormal_numbers_is_inside_the_bounds(settings: 
             known = update.memory_of(settings, {"a": update.Remembered(
                 {name: one.astype(float) for name, one in memory.items()}, 1000 + k)})
             g, none = small(rng, dtype, gradient), np.zeros(ELEMENTS)
+            if settings.lr < SMALLEST_NORMAL["float32"]:
+                g = (gradient * rng.standard_normal(ELEMENTS)).astype(dtype)
             parameter.grad = torch.from_numpy(g)
             optimizer.step()
             after, memory = parameter.detach().numpy().copy(), remembered(settings, optimizer, parameter)
@@ -203,9 +205,11 @@ def judged(case: Case, given: Tensors) -> dict[str, float]:
     with np.errstate(all="ignore"):
         value = node.forward(of_inputs, of_parameters)
         dx, dw = node.backward(numbers["dy"], of_inputs, of_parameters)
+        state = node.new_state(of_inputs, of_parameters)
     right = dict(zip(inputs, dx, strict=True)) | dw
     found = {name: worst(one.numpy(), right[name]) for name, one in zip(learned, gradients, strict=True)
              if one is not None}
+    found |= {name: worst(tensors[name].numpy(), one) for name, one in state.items()}
     return found | {"y": worst(y.detach().numpy(), value)}
 
 
