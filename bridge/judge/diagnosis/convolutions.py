@@ -254,9 +254,10 @@ class Filter(Operation):
         arithmetic = _summed(arithmetic, self.reduced)
         value, error = _bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error)
         self.cache["sum"] = value
-        for x, dz in zip(_absolute(self.x), _absolute(self.dz), strict=True):
-            if arithmetic.algorithm is not None:
-                error += arithmetic.u * arithmetic.algorithm.filter_bound(x, dz, self.layer)
+        if arithmetic.algorithm is not None:
+            of = arithmetic.algorithm.filter_bound
+            for x, dz in zip(_absolute(self.x), _absolute(self.dz), strict=True):
+                error += arithmetic.noise(lambda one, upstream: of(one, upstream, self.layer), x, dz)
         return _bounded(self.reduced, value, error)
 
     def slack(self, value: Array) -> Array | float:
@@ -294,12 +295,13 @@ def _absolute(a: Bounded) -> Array:
     return np.abs(a.value) if a.error is None else np.abs(a.value) + a.error
 
 
-def _noise(arithmetic: Arithmetic, bound: str, images: Array, *operands: Any) -> Array:
+def _noise(arithmetic: Arithmetic, bound: str, images: Array, w: Array, *shape: Any) -> Array:
     """What the algorithm of the candidate's convolutions adds to the bound of each image; mostly nothing."""
     if arithmetic.algorithm is None:
         return np.zeros(1)
-    found = [np.atleast_3d(getattr(arithmetic.algorithm, bound)(image, *operands)) for image in images]
-    return arithmetic.u * np.stack(found)
+    of = getattr(arithmetic.algorithm, bound)
+    return np.stack([np.atleast_3d(arithmetic.noise(lambda x, filters: of(x, filters, *shape), image, w))
+                     for image in images])
 
 
 def _summed(arithmetic: Arithmetic, reduced: ReducedPrecision | None) -> Arithmetic:

@@ -327,8 +327,9 @@ class Bounded:
             return np.stack([convolution.forward(image, [filters], layer)[0] for image in x])
 
         algorithm = self.arithmetic.algorithm
-        noise = None if algorithm is None else np.stack([
-            algorithm.forward_bound(image, np.abs(w.value) + w.error, layer) for image in self._largest()])
+        noise = None if algorithm is None else np.stack([self.arithmetic.noise(
+            lambda x, filters: algorithm.forward_bound(x, filters, layer), image, w._largest())
+            for image in self._largest()])
         return self._product(w, product, n + (bias is not None), bias, _of_images(noise))
 
     def data_gradient(self, w: Bounded, layer: Conv2d, shape: tuple[int, ...]) -> Bounded:
@@ -340,8 +341,9 @@ class Bounded:
             return np.stack([convolution.backward_data(image, filters, layer, size) for image in dy])
 
         algorithm = self.arithmetic.algorithm
-        noise = None if algorithm is None else np.stack([
-            algorithm.data_bound(image, np.abs(w.value) + w.error, layer, size) for image in self._largest()])
+        noise = None if algorithm is None else np.stack([self.arithmetic.noise(
+            lambda dy, filters: algorithm.data_bound(dy, filters, layer, size), image, w._largest())
+            for image in self._largest()])
         return self._product(w, product, n, noise=_of_images(noise))
 
     def filter_gradient(self, x: Bounded, layer: Conv2d) -> Bounded:
@@ -353,8 +355,8 @@ class Bounded:
             return np.sum(list(found), axis=0)
 
         algorithm, pairs = self.arithmetic.algorithm, zip(x._largest(), self._largest(), strict=True)
-        noise = None if algorithm is None else np.sum(
-            [algorithm.filter_bound(image, dy, layer) for image, dy in pairs], axis=0)
+        noise = None if algorithm is None else np.sum([self.arithmetic.noise(
+            lambda images, dys: algorithm.filter_bound(images, dys, layer), image, dy) for image, dy in pairs], axis=0)
         return self._product(x, product, n, noise=noise)
 
     def _largest(self) -> Array:
@@ -365,7 +367,7 @@ class Bounded:
                  bias: Bounded | None = None, noise: Array | None = None) -> Bounded:
         """A bilinear map of both; `n`: roundings in each element, `product`: the same with absolute values, too.
 
-        `noise` is what an algorithm that is no sum of products adds, in units of u.
+        `noise` is what an algorithm that is no sum of products adds.
         """
         value = product(self.value, other.value)
         if not (np.isfinite(self.error).any() and np.isfinite(other.error).any()):
@@ -383,7 +385,7 @@ class Bounded:
         if bias is not None:
             value, absolute, carried = value + bias.value, absolute + np.abs(bias.value), carried + bias.error
         if noise is not None:
-            carried = carried + self.arithmetic.u * noise
+            carried = carried + noise
         return self._summed(value, absolute, carried, n, tiny=float(np.max(n)))
 
     # Functions

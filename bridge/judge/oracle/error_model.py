@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -105,6 +107,19 @@ class Arithmetic:
     def _underflow(self, n: Array | float) -> float:
         smallest = SMALLEST_NORMAL if self.flushes else SMALLEST
         return smallest[self._precision] * float(np.max(n))
+
+    def noise(self, bound: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+        """Return what the algorithm adds to the bound of the sums: u times `bound` of the operands' absolute values.
+
+        What is transformed may be subnormal, and so may products: their rounding is u times another number. No operand
+        that is not 0 counts as smaller than that, nor the product of the largest.
+        """
+        floor = self.lost(1) / self.u if self.u else 0.0
+        sizes = [float(one.max(initial=0.0)) for one in (a, b)]
+        if floor and min(sizes) > 0 and max(sizes) < math.inf:
+            share = math.sqrt(floor) / math.sqrt(sizes[0]) / math.sqrt(sizes[1])
+            a, b = (one + (one != 0) * max(floor, share * size) for one, size in zip((a, b), sizes, strict=True))
+        return self.u * bound(a, b)
 
     def lost(self, products: int, sums: int = 0) -> float:
         """Return what products (or quotients) and sums may lose among subnormal numbers; 0 where nothing is rounded.

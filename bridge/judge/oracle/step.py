@@ -166,7 +166,8 @@ def _conv_forward(
     noise = None
     if arithmetic.algorithm is not None:
         largest = parallel.absolute(a.value) + a.error
-        noise = arithmetic.u * arithmetic.algorithm.forward_bound(largest, absolute, layer)
+        of = arithmetic.algorithm.forward_bound
+        noise = arithmetic.noise(lambda x, filters: of(x, filters, layer), largest, absolute)
     local = elementwise.finish(elementwise.Parts(z, e, propagated, own), n, arithmetic, b)
     return z, e, _joined(e, local, noise)
 
@@ -230,7 +231,8 @@ def _filter_gradients(
     noise: Array | float = 0.0
     if arithmetic.algorithm is not None:
         inputs, upstream = parallel.absolute(a) + e_a, parallel.added(dz.absolute, e_dz)
-        noise = arithmetic.u * arithmetic.algorithm.filter_bound(inputs, upstream, layer)
+        of = arithmetic.algorithm.filter_bound
+        noise = arithmetic.noise(lambda x, dy: of(x, dy, layer), inputs, upstream)
     gradients = {f"{layer.name}/weight": GradientSums(value, c, propagated, n, own, noise=noise)}
     if layer.bias:
         own = None if own_dz is None else parallel.channel_sums(own_dz)
@@ -254,7 +256,8 @@ def _conv_backward(
     noise = None
     if arithmetic.algorithm is not None:
         largest = parallel.added(dz.absolute, e_dz)
-        noise = arithmetic.u * arithmetic.algorithm.data_bound(largest, absolute, layer, size)
+        of = arithmetic.algorithm.data_bound
+        noise = arithmetic.noise(lambda dy, filters: of(dy, filters, layer, size), largest, absolute)
     local = elementwise.finish(elementwise.Parts(da, e, propagated, found), n, arithmetic)
     return da, e, _joined(e, local, noise)
 

@@ -92,6 +92,25 @@ def inside(one: Algorithm, x: np.ndarray, w: np.ndarray, layer: Conv2d) -> None:
     assert np.median(bound / (c + 1e-30)) < 1e-3, one.name
 
 
+@pytest.mark.parametrize(("of_x", "of_w"), [(-75, -75), (-65, -65), (-140, 0), (0, -126), (-30, -110), (-147, 0)])
+def test_each_is_inside_its_bound_among_subnormal_numbers(of_x: int, of_w: int) -> None:
+    """Where operands, what is transformed, or products are rounded to a whole multiple of the smallest number."""
+    for layer in LAYERS:
+        x, w = (np.ldexp(one, power).astype(np.float32)
+                for one, power in zip(operands(layer), (of_x, of_w), strict=True))
+        exact = x.astype(float), w.astype(float)
+        right, c = summed(*exact, layer), summed(*map(np.abs, exact), layer)
+        n = convolution.products_forward(layer, x.shape[1:], right.shape[1:])
+        for one in known():
+            # Halves of operands in bfloat16 are a lower precision, whose subnormal numbers are fewer
+            if one.applies(layer) and one.family != "split":
+                arithmetic = Arithmetic(U, algorithm=one)
+                noise = arithmetic.noise(lambda a, b, one=one, layer=layer: one.forward_bound(a, b, layer),
+                                         *map(np.abs, exact))
+                bound = arithmetic.with_underflow(arithmetic.factor(n) * c, n) + noise
+                assert (np.abs(one.forward(x, w, layer) - right) <= bound).all(), (one.name, layer.name)
+
+
 def test_a_filter_gradient_has_a_bound_that_is_neither_nothing_nor_everything() -> None:
     layer = LAYERS[2]
     x = np.abs(operands(layer)[0].astype(float))
