@@ -145,7 +145,8 @@ class _Layer:
     def _projection(self, a: Array, b: Array, c: Array, n: Array) -> Projection:
         """<a, b>, where b was rounded: n roundings for each element, sum of absolute values c."""
         u, products = self.pair.u, a * b
-        own = OWN_SUM * _sum(np.abs(products))
+        # Products that are subnormal are rounded to whole multiples of the smallest number
+        own = OWN_SUM * _sum(np.abs(products)) + self.pair.arithmetic.lost(1) * _sum(n * np.abs(a))
         weighted = np.abs(a) * c
         return Projection(
             _sum(products),

@@ -47,6 +47,25 @@ def result(fixture: Path) -> Path:
     return path
 
 
+def tiny() -> nn.Module:
+    """Its last weights are a few times the smallest float32."""
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 3, padding=1, bias=False))
+    with torch.no_grad():
+        net[2].weight.mul_(2.0**-143)
+    return net
+
+
+def test_products_that_are_subnormal_are_right(tmp_path: Path) -> None:
+    """Each is rounded to a whole multiple of the smallest number; what is eight times as large is outside."""
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(model=tiny, height=9, width=8, batch=2, steps=1))
+    extension.run_file(fixture, result)
+    assert max(one.largest for one in adjoint_identities(fixture, result)) <= 1
+    with h5py.File(result, "r+") as file:
+        file["steps/0/forward/2"][...] *= 8
+    assert max(one.largest for one in adjoint_identities(fixture, result)) > 1
+
+
 def outcome(fixture: Path, result: Path) -> Outcome:
     return worst(one.outcome for one in adjoint_identities(fixture, result))
 
