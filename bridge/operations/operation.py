@@ -99,6 +99,12 @@ class Operation:
         """Return the gradients of the loss, from that with respect to the output."""
         raise NotImplementedError
 
+    def choices(self, shape: Shape) -> tuple[tuple[int, ...], int]:
+        """Return the axes of its input, of `shape`, within which it chooses one of equal numbers to send the gradient to,
+        and among how many; none where nothing is chosen.
+        """
+        return (), 0
+
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return what PyTorch computes for it, from torch tensors; its state is changed in place."""
         raise NotImplementedError

@@ -56,6 +56,10 @@ class MaxPool2d(_Pooling):
         chosen = largest.choose(dy.reshape((*dy.shape, 1, 1)), 0.0)
         return [chosen.folded(self.stride, self.padding, x.shape)], {}
 
+    def choices(self, shape: Shape) -> tuple[tuple[int, ...], int]:
+        """Return the image's axes, and the size of a window."""
+        return (2, 3), math.prod(self.kernel_size)
+
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.max_pool2d``."""
         from torch.nn import functional

@@ -137,6 +137,10 @@ class Max(Extreme):
         chosen = largest.choose(dy.reshape((*turned.shape[:-1], 1, 1)), 0.0).reshape(turned.shape)
         return [chosen.transpose(tuple(order.index(i) for i in range(len(order))))], {}
 
+    def choices(self, shape: Shape) -> tuple[tuple[int, ...], int]:
+        """Return the axis that goes."""
+        return self.axes(len(shape)), self.count(shape)
+
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return torch's function of that name along `dim`, the values alone."""
         return getattr(inputs[0], self.kind)(self.dim[0], self.keepdim).values

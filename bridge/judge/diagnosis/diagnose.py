@@ -19,7 +19,7 @@ from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.reach import is_beyond
 from bridge.judge.diagnosis.evidence.view import AXES
-from bridge.judge.diagnosis.formulas import Formula
+from bridge.judge.diagnosis.formulas import decided
 from bridge.judge.diagnosis.operations import Given
 from bridge.judge.diagnosis.other_steps import ENOUGH, OtherSteps, confirmed
 from bridge.judge.diagnosis.output_faults import axis_names
@@ -35,7 +35,7 @@ from bridge.judge.diagnosis.weights_in_use import are_updated, moved_by_right_gr
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
-from bridge.judge.measure.pooled_sums import SUMS
+from bridge.judge.measure.per_batch import SUMS
 from bridge.operations.pointwise import Dropout
 
 Array = np.ndarray
@@ -151,8 +151,8 @@ class _Doctor:
         if layer is not None and judged.step > self.stale.get(layer.name, judged.step) and not judged.of_parameter:
             # The weights that it follows from are known to be others than the file's
             return None
-        if judged.note == SUMS and isinstance(case.right, Formula):
-            case = replace(case, right=replace(case.right, decided=True))
+        if judged.note == SUMS:
+            case = replace(case, right=decided(case.right))
         search = Search(case, self.cases.deadline)
         if (same := self.damage.of(judged, case, search.t > 1)) is not None:
             return replace(self._said(judged, *same[0]), seen=same[1])

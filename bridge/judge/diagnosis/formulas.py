@@ -156,6 +156,13 @@ class Sum(Operation):
         return Bounded(total.value, total.error)
 
 
+def decided(operation: Operation) -> Operation:
+    """Return the same in which of equal numbers the first is the largest, as it is in PyTorch."""
+    if isinstance(operation, Sum):
+        return replace(operation, parts=tuple(decided(one) for one in operation.parts))
+    return replace(operation, decided=True) if isinstance(operation, Formula) else operation
+
+
 def _changed(one: Bounded, change: Callable[[Array], Array]) -> Bounded:
     error = None if one.error is None else change(np.broadcast_to(one.error, one.value.shape))
     return Bounded(change(one.value), error)

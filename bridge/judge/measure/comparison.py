@@ -19,9 +19,8 @@ from bridge.exchange.model import Conv2d
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters, refuse_copy
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
-from bridge.judge.measure.per_batch import BatchVisitor, visit_graph
+from bridge.judge.measure.per_batch import SUMS, BatchVisitor, visit_graph
 from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
-from bridge.judge.measure.pooled_sums import SUMS, pooled_sums
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
 from bridge.judge.measure.updates import WIDE, UpdateCheck
 from bridge.judge.oracle.error_model import total_roundoff
@@ -120,21 +119,21 @@ class _Comparer:
         """The same of a graph, whose operations may join the images of a batch."""
         self._masks(k)
         visitor = visit_graph(self.pair, k, weights)
-        sums = dict(pooled_sums(self.pair, k))
         for name in self.pair.shapes:
             if name not in visitor.candidate:
                 if not self.pair.candidate.has(f"steps/{k}/{name}"):
                     self.comparison.skip(name, k, NOT_IN_FILE)
                 continue
-            judged = Judged(name, k, visitor.candidate[name])
-            if judged.passed and name not in visitor.local and visitor.width[name] > WIDE:
+            judged, summed = Judged(name, k, visitor.candidate[name]), visitor.sums.get(name)
+            odd = summed is not None and not summed.t <= 1
+            if judged.passed and not odd and name not in visitor.local and visitor.width[name] > WIDE:
                 self.comparison.skip(name, k, f"after so many operations rounding may be {visitor.width[name]:.2g} of "
                                      "it: the inputs of its operation, which would show more, are not in the file",
                                      hidden=True, measured=True)
                 continue
             judged = sharper(judged, visitor.local.get(name), MANY)
-            if judged.passed and name in sums and not sums[name].t <= 1:
-                judged = Judged(name, k, sums[name], note=SUMS)
+            if judged.passed and odd and summed is not None:
+                judged = Judged(name, k, summed, note=SUMS)
             self.comparison.judged.append(judged)
         self._check_fixture("PyTorch's", visitor.reference, 1.0)
         self._check_twins(k, weights, visitor.twin)

@@ -12,12 +12,15 @@ from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.per_image import reference_counts, twin_counts
 from bridge.judge.oracle.bounded import Bounded
-from bridge.judge.oracle.graph_step import GraphStep, Visitor
+from bridge.judge.oracle.choices import Sums
+from bridge.judge.oracle.graph_step import GraphStep, SumsVisitor, Visitor
 
 Array = np.ndarray
 
 #: In place of an infinite bound
 VAST = 1e300
+#: Note of a tensor whose elements pass and whose sums do not
+SUMS = "sums along the axes within which its readers choose a place for it, whichever of equal numbers takes it"
 
 
 @dataclass
@@ -32,6 +35,8 @@ class BatchVisitor:
         operation, where its file holds these, else by the whole step
     whole : names of the parameters whose gradients are known by the whole step alone
     width : the whole step's bound of a tensor as a share of it, see `width`
+    sums : statistics of sums that choices between equal numbers leave as they are, by tensor name
+    narrow : names of tensors that the file holds in fewer bytes than the candidate computes with
     """
 
     pair: FilePair
@@ -43,6 +48,8 @@ class BatchVisitor:
     gradients: dict[str, tuple[Array, Array]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
     width: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, Statistic] = field(default_factory=dict)
+    narrow: set[str] = field(default_factory=set)
 
     def __call__(self, name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
         """Compare one tensor, see `bridge.judge.oracle.graph_step.Visitor`."""
@@ -62,9 +69,19 @@ class BatchVisitor:
         self.width[name] = width(truth.value, truth.error)
         self.candidate[name] = _compared(found, truth)
         # A copy of fewer bytes than the candidate computes with says nothing to the last bit
-        if local is not None and known and found.dtype.itemsize >= pair.dtype.itemsize:
+        if found.dtype.itemsize < pair.dtype.itemsize:
+            self.narrow.add(name)
+        elif local is not None and known:
             self.local[name] = _compared(found, local)
         return found if np.isfinite(found).all() else None
+
+    def of_sums(self, name: str, readers: tuple[str, ...], right: Sums) -> None:
+        """Compare sums of a gradient, see `bridge.judge.oracle.graph_step.SumsVisitor`."""
+        path, shape = f"steps/{self.step}/{name}", self.pair.shapes[name]
+        known = np.isfinite(right.value).all() and np.isfinite(right.bound).all()
+        if known and self.pair.candidate.has(path) and self.narrow.isdisjoint((name, *readers)):
+            found = self.pair.candidate.read(path, shape).sum(right.axes, dtype=np.float64)
+            self.sums[name] = measure(*(np.atleast_1d(one) for one in (found, right.value, right.bound)))
 
     def _gradient(self, parameter: str, local: Bounded | None, truth: Bounded) -> None:
         sharper = truth if local is None else local
@@ -81,14 +98,15 @@ def visit_graph(pair: FilePair, step: int, weights: Parameters) -> BatchVisitor:
     weights : float64
     """
     visitor = BatchVisitor(pair, step)
-    run_graph(pair, step, weights, visitor)
+    run_graph(pair, step, weights, visitor, visitor.of_sums)
     return visitor
 
 
-def run_graph(pair: FilePair, step: int, weights: Parameters, visit: Visitor) -> None:
-    """Show every tensor of a step of the oracle to `visit`; the weights are float64."""
+def run_graph(pair: FilePair, step: int, weights: Parameters, visit: Visitor, visit_sums: SumsVisitor | None = None
+              ) -> None:
+    """Show every tensor of a step of the oracle to `visit`, and sums to `visit_sums`; the weights are float64."""
     known = weights | pair.state(step) | pair.masks(step)
-    one = GraphStep(pair.model.graph, pair.model.criterion, known, pair.arithmetic, visit)
+    one = GraphStep(pair.model.graph, pair.model.criterion, known, pair.arithmetic, visit, visit_sums)
     one.run(pair.whole_batch(step, "input"), pair.whole_batch(step, "target"))
 
 

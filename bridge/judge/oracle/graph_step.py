@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.choices import Sent, Sums, sent, sums
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.losses import Loss, MeanSquaredError
@@ -35,6 +36,13 @@ class Visitor(Protocol):
         """
 
 
+class SumsVisitor(Protocol):
+    """Receives the sums of gradients that operations send to a number that they choose."""
+
+    def __call__(self, name: str, readers: tuple[str, ...], right: Sums, /) -> None:
+        """Take the sums of a tensor that was shown before, and the names of the gradients that they follow from."""
+
+
 @dataclass
 class _Flow:
     """What of a tensor is known: by the oracle, and the candidate's own."""
@@ -45,10 +53,16 @@ class _Flow:
 
 @dataclass
 class _Parts:
-    """Gradients of one tensor from all that take it; `own` from the candidate's tensors, None where one is missing."""
+    """Gradients of one tensor from all that take it; `own` from the candidate's tensors, None where one is missing.
+
+    `sent` says of each, from the candidate's tensors where these are known, how much of it there is; `readers` is where
+    it comes from.
+    """
 
     truth: list[Bounded] = field(default_factory=list)
     own: list[Bounded | None] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    readers: list[str] = field(default_factory=list)
 
 
 class GraphStep:
@@ -64,11 +78,13 @@ class GraphStep:
     visit : receives ``forward/<node>``, ``state/<node>/<name>`` (what of it is known), ``loss``,
         ``grads/<node>/output``, ``grads/<node>/<parameter>`` and
         ``grads/input`` in data-flow order
+    visit_sums : receives the sums of gradients that operations choose a place for
     """
 
     def __init__(self, graph: Graph, loss: Loss, parameters: Mapping[str, Array], arithmetic: Arithmetic,
-                 visit: Visitor) -> None:
-        self._graph, self._loss, self._arithmetic, self._visit = graph, loss, arithmetic, visit
+                 visit: Visitor, visit_sums: SumsVisitor | None = None) -> None:
+        self._graph, self._loss, self._arithmetic = graph, loss, arithmetic
+        self._visit, self._visit_sums = visit, visit_sums
         self._parameters = {
             node.name: {name: self._exact(parameters[f"{node.name}/{name}"])
                         for name in (*node.parameter_shapes(), *node.state_shapes(), *("mask",)[:node.has_mask])
@@ -134,7 +150,11 @@ class GraphStep:
     def _gradient(self, name: str, parts: _Parts) -> _Flow:
         """The sum over all that take a tensor."""
         own = _known(parts.own)
-        return self._seen(name, reduce(add, parts.truth), None if own is None else reduce(add, own))
+        flow = self._seen(name, reduce(add, parts.truth), None if own is None else reduce(add, own))
+        right = sums(parts.sent, self._arithmetic.u) if parts.sent else None
+        if right is not None and self._visit_sums is not None:
+            self._visit_sums(name, tuple(parts.readers), right)
+        return flow
 
     def _operation_backward(self, node: Operation, dy: _Flow, flows: dict[str, _Flow], parts: dict[str, _Parts]
                             ) -> None:
@@ -147,6 +167,11 @@ class GraphStep:
         for i, name in enumerate(node.inputs):
             parts[name].truth.append(truth[0][i])
             parts[name].own.append(None if local is None else local[0][i])
+            if self._visit_sums is not None:
+                known = [one.truth for one in given] if own is None else own[1:]
+                part, upstream = (truth[0][i], dy.truth) if own is None or local is None else (local[0][i], own[0])
+                parts[name].sent.append(sent(node, part, upstream, known))
+                parts[name].readers.append(f"grads/{node.name}/output")
 
 
 def _known(found: list[Bounded | None]) -> list[Bounded] | None:
