@@ -76,7 +76,7 @@ def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Case
 #: Of each network one, and those that nothing else in this tier plants
 SOONER = ("skip twice", "batch before", "padding on the wrong side", "exponentials without", "another mask",
           "clipped gradients", "schedule", "frozen", "single KAN layer's input zero", "Huber's loss for smooth",
-          "variance constant backwards")
+          "variance constant backwards", "beside a skip")
 
 
 @pytest.mark.parametrize("plant", few(

@@ -30,9 +30,9 @@ Tensor = torch.Tensor
 #: Settings of networks that are no chains: `bridge.validate.self_test.models` has them by these names, or says which
 #: network of splines the losses are of
 GRAPH = "graph"
-RESIDUAL, CLASSIFIER, KAN, SPLINE = "residual", "classifier", "kan", "spline"
+SKIPPED, RESIDUAL, CLASSIFIER, KAN, SPLINE = "skipped", "residual", "classifier", "kan", "spline"
 ABSOLUTE, SMOOTH = "absolute", "smooth"
-GRAPHS = (GRAPH, RESIDUAL, CLASSIFIER, KAN, SPLINE, ABSOLUTE, SMOOTH)
+GRAPHS = (GRAPH, SKIPPED, RESIDUAL, CLASSIFIER, KAN, SPLINE, ABSOLUTE, SMOOTH)
 _MODELS = "bridge.validate.self_test.models"
 #: Options of the exports that all others are made of
 EXPORTS: dict[str, tuple[str, ...]] = {
@@ -42,6 +42,7 @@ EXPORTS: dict[str, tuple[str, ...]] = {
     "pointwise": ("--model", f"{_MODELS}:pointwise", "--steps", "1"),
     GRAPH: ("--model", f"{_MODELS}:Branched", "--optimizer", "adam", "--lr", "0.0078125", "--betas", "0.9", "0.99",
             "--eps", "1e-4"),
+    SKIPPED: ("--model", f"{_MODELS}:Skipped"),
     RESIDUAL: ("--model", f"{_MODELS}:Residual", "--loss", "huber delta=0.5", "--momentum", "0.9", "--weight-decay",
                "0.01", "--schedule", "StepLR(step_size=1, gamma=0.5)"),
     CLASSIFIER: ("--model", f"{_MODELS}:Classifier", "--loss", "cross_entropy weight=1,2,0.5,1.5,3 class_indices=1 "

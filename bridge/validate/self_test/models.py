@@ -55,6 +55,24 @@ class Branched(nn.Module):
         return self.last(self.drop(torch.cat([one, two], 1))) + x
 
 
+class Skipped(nn.Module):
+    """Images whose pixels are copied, so that every window has equal numbers: what is pooled, and the largest number of
+    each row, is of a tensor that a convolution and a concatenation take, too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.larger = nn.Conv2d(1, 4, 3, padding=1), nn.Upsample(scale_factor=2)
+        self.pool, self.again, self.beside = nn.MaxPool2d(2), nn.Upsample(scale_factor=2), nn.Conv2d(4, 4, 1)
+        self.last = nn.Conv2d(8, 1, 4, stride=2, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return an image."""
+        y = self.larger(self.first(x))
+        largest = y.max(3, keepdim=True).values
+        return self.last(torch.cat([y, self.again(self.pool(y)) + self.beside(y) - largest], 1))
+
+
 class Residual(nn.Module):
     """Rectifiers that learn, normalised groups, both poolings, a gate of one number for each channel, a sum that is
     rectified, and three ways to enlarge an image; of even height and width. One bias is frozen.

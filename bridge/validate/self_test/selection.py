@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.validate.self_test.fast_algorithms import FAST
-from bridge.validate.self_test.fixtures import BRIGHT, CLASSIFIER, GRAPH, GRAPHS, KAN, RESIDUAL, SETTINGS, Data
+from bridge.validate.self_test.fixtures import BRIGHT, CLASSIFIER, GRAPH, GRAPHS, KAN, RESIDUAL, SETTINGS, SKIPPED, Data
 from bridge.validate.self_test.healthy import HEALTHY, ON_GRAPHS, Healthy
 from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant
 
@@ -80,7 +80,7 @@ EVERY = (*HEALTHY, *FAST)
 def quick() -> list[Case]:
     """Return a fault of each kind and every right program, on small noisy images; of losses alone no program."""
     return planted(one_of_each(CATALOGUE), SMALL) + running(EVERY, SMALL, "plain") + running(
-        ON_GRAPHS, SMALL, GRAPH, RESIDUAL, CLASSIFIER, KAN)
+        ON_GRAPHS, SMALL, GRAPH, SKIPPED, RESIDUAL, CLASSIFIER, KAN)
 
 
 def full() -> list[Case]:

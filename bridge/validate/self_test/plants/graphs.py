@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from bridge.validate.self_test.fixtures import SKIPPED
 from bridge.validate.self_test.graph_candidate import (
     GraphOperations,
     Parameters,
@@ -35,6 +36,15 @@ def _centre_less(x: Tensor) -> Tensor:
 
 def _first_of_window(self: GraphOperations, dy: Tensor, inputs: list[Tensor], parameters: Parameters) -> list[Tensor]:
     return [functional.pad(dy[..., None, :, None], (0, 1, 0, 0, 0, 1)).flatten(4, 5).flatten(2, 3)]
+
+
+def _to_all_of_window(self: GraphOperations, dy: Tensor, inputs: list[Tensor], w: Parameters) -> list[Tensor]:
+    largest, each = (functional.interpolate(one, scale_factor=2) for one in (functional.max_pool2d(inputs[0], 2), dy))
+    return [each * (inputs[0] == largest)]
+
+
+def _to_all_of_row(self: GraphOperations, dy: Tensor, inputs: list[Tensor], w: Parameters) -> list[Tensor]:
+    return [dy * (inputs[0] == inputs[0].amax(3, keepdim=True))]
 
 
 def norm(statistics: Callable[[Tensor], tuple[Tensor, Tensor]]) -> type[GraphOperations]:
@@ -162,6 +172,9 @@ PLANTS: list[Plant] = [
         "drop", lambda self, dy, inputs, parameters: [dy / 0.75])),
     wrong(51, "a mean for a maximum", of("pool", lambda x: functional.avg_pool2d(x, 2))),
     wrong(51, "the gradient of a maximum to the first of its window", backward("pool", _first_of_window)),
+    wrong(51, "the gradient of a maximum to all that are equal, beside a skip", backward(
+        "pool", _to_all_of_window), SKIPPED),
+    wrong(51, "the gradient of a row's maximum to all that are equal", backward("max_1", _to_all_of_row), SKIPPED),
     wrong(51, "the gradient of a maximum as of a mean", backward("pool", through(
         lambda x: functional.avg_pool2d(x, 2)))),
     wrong(51, "interpolation without the centres of pixels", of("larger", _centre_less)),
