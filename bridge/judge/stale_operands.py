@@ -16,6 +16,7 @@ from bridge.common.number_format import short
 from bridge.judge.arithmetic.own_inputs import are_known, graph_of
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient
+from bridge.judge.diagnosis.formulas import Sum
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.step_graph import INPUT, StepGraph
 from bridge.judge.diagnosis.stored_16_bit import compared
@@ -61,7 +62,11 @@ def recognise_stale(pair: FilePair, comparison: Comparison) -> Verdict | None:
 
 
 def _stale(right: Operation, before: StepGraph, name: str) -> Iterator[tuple[str, Operation]]:
-    """The operation with each operand of the step before, and what it is called."""
+    """The operation with each operand of the step before, and what it is called; of a sum, one of its parts so."""
+    if isinstance(right, Sum):
+        for i, (part, through) in enumerate(zip(right.parts, right.through, strict=True)):
+            for said, other in _stale(part, before, f"grads/{through}/output"):
+                yield f"{said} of {through}", right.replaced(parts=(*right.parts[:i], other, *right.parts[i + 1:]))
     if isinstance(right, Forward | Data):
         layer = right.layer.name
         w, b = before.weights[f"{layer}/weight"], before.weights.get(f"{layer}/bias")
@@ -71,7 +76,8 @@ def _stale(right: Operation, before: StepGraph, name: str) -> Iterator[tuple[str
         yield "the filter", right.replaced(w=w)
     if isinstance(right, Forward | Data | Filter | BiasGradient):
         operands = {Forward: ("x",), Data: ("dz",), Filter: ("x", "dz"), BiasGradient: ("dz",)}[type(right)]
-        for operand, source in zip(operands, before.inputs(name), strict=True):
+        sources = (f"grads/{right.layer.name}/output",) if isinstance(right, Data) else before.inputs(name)
+        for operand, source in zip(operands, sources, strict=True):
             old = before.value(INPUT).value if source == INPUT else before.own(source)
             if old is not None:
                 yield {"x": "the input", "dz": "dz"}[operand], right.replaced(**{operand: Bounded(old)})

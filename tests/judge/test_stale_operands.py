@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from bridge.judge import stale_operands
 from bridge.judge.diagnosis.operations import Bounded
@@ -17,6 +18,7 @@ from bridge.judge.judge import judge
 from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.outcome import Outcome
 from bridge.validate.self_test.candidate import train
+from bridge.validate.self_test.graph_candidate import GraphOperations, _Backward, train_graph
 from bridge.validate.self_test.operations import Operations, only
 from reference.export import export
 from reference.settings import ExportSettings
@@ -104,3 +106,42 @@ def test_what_leaves_much_of_the_error_proves_nothing(fixture: Path, tmp_path: P
         monkeypatch.setattr(stale_operands, "compared", leaving(share))
         said = "the step before gives, to the last bits" in judge(fixture, path, diagnosing=False).verdict.words
         assert said is proven and len(seen) > 1
+
+
+class Skip(nn.Module):
+    """An activation that a convolution and a sum take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.tanh, self.last = nn.Tanh(), nn.Conv2d(4, 1, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return an image."""
+        y = self.tanh(self.first(x))
+        return self.last(self.inner(y) + y)
+
+
+class OldFilter(GraphOperations):
+    """The inner convolution goes back through the filter of the step before."""
+
+    old: Tensor | None = None
+
+    def forward(self, node: Any, inputs: list[Tensor], parameters: dict[str, Tensor]) -> Tensor:
+        z = super().forward(node, [x.detach() for x in inputs], parameters)
+        if node.name != "inner":
+            return super().forward(node, inputs, parameters)
+        w = parameters["weight"].detach().clone()
+        old, self.old = w if self.old is None else self.old, w
+        shape = inputs[0].shape
+        found: Tensor = _Backward.apply(
+            lambda dz, _: [torch.nn.grad.conv2d_input(shape, old, dz, padding=1)], z, inputs[0])
+        return found
+
+
+def test_a_part_of_a_sum_by_an_operand_of_the_step_before_is_a_bug(tmp_path: Path) -> None:
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(
+        height=14, width=19, batch=2, steps=2, oracle_steps=1, threads=1, model=Skip, lr=2.0**-8)).path
+    verdict = judge(fixture, train_graph(fixture, tmp_path / "r.h5", OldFilter), diagnosing=False).verdict
+    assert verdict.outcome is Outcome.BUG and not verdict.precisions, verdict.words
+    assert "grads/tanh/output of step 1" in verdict.words and "the filter of inner of the step before" in verdict.words

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +21,9 @@ import numpy as np
 
 from bridge.common.number_format import short
 from bridge.exchange.model import Conv2d
+from bridge.judge.arithmetic.own_inputs import sent_by_others
 from bridge.judge.arithmetic.recognised import OtherAlgorithm, Recognised
+from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison
@@ -60,8 +62,9 @@ class Sample:
     kernel : the layer of the model
     x, w, b : operands in the candidate's precision, (c, h, w), (k, c / groups, r, s), (k, 1, 1)
     found : what is looked at of the candidate's tensor, (k, p, q)
-    inside : rows and columns of the operands' result that it is
+    inside, result : rows and columns of the operands' result that it is, and of the tensor
     image : the one of the batch that x is
+    spare : bound of what was taken off what the file holds, since others made it, (k, p, q) or 0
     images : reads the same part of all images, (n, c, h, w), which some algorithms compute together
     """
 
@@ -74,8 +77,10 @@ class Sample:
     b: Array
     found: Array
     inside: tuple[slice, slice]
+    result: tuple[slice, slice]
     image: int
     images: Callable[[], Array]
+    spare: Array | float = 0.0
 
     def cut(self, a: Array) -> Array:
         """Return the part of a result (..., p, q) that is looked at."""
@@ -170,17 +175,25 @@ def _data(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tupl
     nodes = pair.model.graph.nodes
     for layer in reversed(nodes):
         earlier = layer.inputs[0]
-        if sum(node.inputs.count(earlier) for node in nodes) > 1:
-            # That gradient is a sum, of which this layer makes a part
-            continue
         source, name = f"grads/{layer.name}/output", "grads/input" if earlier == INPUT else f"grads/{earlier}/output"
         turned = transposed(layer) if isinstance(layer, Conv2d) else None
         if turned is not None and isinstance(layer, Conv2d) and name in failed and _has(pair, step, source):
+            others = sent_by_others(pair, step, name, layer)
+            if others is None:
+                continue
             at = failed[name]
             images = partial(_operand, pair, step, source)
             w = turned_kernels(weights[f"{layer.name}/weight"], layer.groups)
             bias = np.zeros(turned.out_channels, pair.dtype)
-            yield _sample(pair, (step, name, at), (turned, layer), images, (w, bias))
+            sample = _sample(pair, (step, name, at), (turned, layer), images, (w, bias))
+            yield sample if isinstance(others, float) else _without(sample, others, at)
+
+
+def _without(sample: Sample, others: Bounded, at: tuple[int, ...]) -> Sample:
+    """The sample without what others made of it."""
+    assert others.error is not None
+    value, error = (one[(at[0], slice(None), *sample.result)] for one in (others.value, others.error))
+    return replace(sample, found=sample.found - value, spare=error)
 
 
 def _has(pair: FilePair, step: int, source: str | None) -> bool:
@@ -210,7 +223,7 @@ def _sample(
                      for axis in (0, 1))
     part = (slice(None), rows.operand, columns.operand)
     return Sample(name, step, *layers, x[part], w, bias[:, None, None], found[:, rows.result, columns.result],
-                  (rows.inside, columns.inside), at[0],
+                  (rows.inside, columns.inside), (rows.result, columns.result), at[0],
                   lambda: np.stack([images(image)[part] for image in range(pair.batch_shape[0])]))
 
 
@@ -302,7 +315,7 @@ class Errors:
         x, w = (np.abs(one.astype(np.float64)) for one in (self.sample.x, self.sample.w))
         noise = algorithm.forward_bound(x, w, self.sample.layer)
         bound = Arithmetic(u, algorithm.operand).factor(self.n) * self.absolute
-        bound = bound + u * (noise if noise.size == 1 else self.sample.cut(noise))
+        bound = bound + u * (noise if noise.size == 1 else self.sample.cut(noise)) + self.sample.spare
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.abs(self.error) / bound
         return float(np.nan_to_num(ratio, nan=0.0, posinf=math.inf).max())
