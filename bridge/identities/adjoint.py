@@ -61,12 +61,14 @@ class Adjoint:
     layer, step : which
     sides : the products that the file allows, two or three, by name
     scale : C, the sum of absolute values
+    others : names of other layers that take x
     """
 
     layer: str
     step: int
     sides: dict[str, Projection]
     scale: float
+    others: tuple[str, ...] = ()
 
     def t(self, one: str, other: str) -> float:
         """Return the difference of two products over what rounding may do; infinite where it is not finite."""
@@ -102,10 +104,15 @@ class Adjoint:
         agreeing = [pair for pair in self._pairs if self.t(*pair) <= 1]
         if len(agreeing) == 1:
             (odd,) = set(self.sides) - set(agreeing[0])
-            return f"{MADE_BY[odd]} of {self.layer}: the other two agree"
+            return f"{self._made(odd)}: the other two agree"
         if len(self.sides) == 2:
-            return " or ".join(f"{MADE_BY[name]} of {self.layer}" for name in self.sides)
+            return " or ".join(self._made(name) for name in self.sides)
         return f"at least two operations of {self.layer}, or a tensor that all three use"
+
+    def _made(self, side: str) -> str:
+        """The operation that makes a side; of a gradient that is a sum all that make it."""
+        layers = (self.layer, *self.others) if side == DATA else (self.layer,)
+        return f"{MADE_BY[side]} of {' or '.join(layers)}"
 
     @property
     def _pairs(self) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ A convolution ``z = conv(x, w) + b`` is linear in x and in w, so for right tenso
 
 up to rounding, whatever the weights are. No oracle is asked, and no reference: if two of the three agree, the third
 names the wrong operation. One projection of each tensor is seen, not the tensor: an error at right angles to it stays
-unseen, and where the kernels are symmetric under a flip, so does a flipped gradient.
+unseen, and where the kernels are symmetric under a flip, so does a flipped gradient. Where others take x, too, dx is
+what is left of its gradient without what they send back, computed from the candidate's own tensors.
 
 Rounding. All three have the same sum of absolute values C. Each is a sum of the tensor's rounding errors, weighted;
 with independent errors of mean 0 (the model of `bridge.judge.oracle.step`) it stays below 9 u sqrt(n) times the
@@ -31,9 +32,11 @@ from bridge.common.progress import Report
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d
 from bridge.identities.adjoint import DATA, FILTER, FORWARD, LAMBDA, Adjoint, Projection
+from bridge.identities.other_readers import OtherReaders
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.outcome import Outcome, worst
 from bridge.judge.oracle import convolution
+from bridge.judge.oracle.choices import JOINING
 from bridge.judge.oracle.error_model import rounding_factor
 from bridge.operations.graph import INPUT
 from bridge.operations.products import ConvTranspose2d, Linear
@@ -94,14 +97,15 @@ class _Layer:
         self.input = INPUT if self.first else f"forward/{before}"
         self.input_gradient = "grads/input" if self.first else f"grads/{before}/output"
         #: What others take, too, has a gradient that is not of this layer alone
-        self.alone = sum(node.inputs.count(before) for node in pair.model.graph.nodes) == 1
+        self.others = OtherReaders(pair, step, layer, weights)
 
     def identity(self) -> Adjoint | None:
         """None where the file holds too little."""
         name = self.layer.name
         wanted = {FORWARD: f"forward/{name}", FILTER: f"grads/{name}/weight", DATA: self.input_gradient}
+        sent = self.others.sent() if self.others.names and self._has(self.input_gradient) else None
         sides = {side: Projection() for side, tensor in wanted.items()
-                 if self._has(tensor) and (side != DATA or self.alone)}
+                 if self._has(tensor) and (side != DATA or sent is not None or not self.others.names)}
         if len(sides) < 2 or not self._has(f"grads/{name}/output") or not (self.first or self._has(self.input)):
             return None
         absolute, scale = np.zeros_like(self.w), 0.0
@@ -116,10 +120,15 @@ class _Layer:
             if DATA in sides:
                 dx = self._read(self.input_gradient, image)
                 c, n = (self._through if self.turned else self._back)(dz, (x.shape[1], x.shape[2]))
-                sides[DATA].add(self._projection(x, dx, c, n))
+                size: Array | float = 0.0
+                spare: Array | float = 0.0
+                if sent is not None:
+                    value, size, error = (self._image(one[image]) for one in (sent.value, sent.absolute, sent.error))
+                    dx, spare = dx - value, error + JOINING * self.pair.u * (size + c)
+                sides[DATA].add(self._projection(x, dx, c, n, size, spare))
         if FILTER in sides:
             sides[FILTER] = self._filter(absolute, *((dz, x) if self.turned else (x, dz)))
-        return Adjoint(name, self.step, sides, scale)
+        return Adjoint(name, self.step, sides, scale, self.others.names)
 
     def _through(self, x: Array, size: tuple[int, int]) -> tuple[Array, Array]:
         """Sums of absolute products of the convolution of an image, and how many products each has."""
@@ -142,17 +151,21 @@ class _Layer:
         n = convolution.products_filter(self.conv, x.shape[1:], dz.shape[1:]) * self.pair.batch_shape[0]
         return self._projection(self.w, dw, c, n)
 
-    def _projection(self, a: Array, b: Array, c: Array, n: Array) -> Projection:
-        """<a, b>, where b was rounded: n roundings for each element, sum of absolute values c."""
+    def _projection(self, a: Array, b: Array, c: Array, n: Array, size: Array | float = 0.0,
+                    spare: Array | float = 0.0) -> Projection:
+        """<a, b>, where b was rounded: n roundings for each element, sum of absolute values c. What was taken off it, of
+        this size, may be off by `spare`.
+        """
         u, products = self.pair.u, a * b
         # Products that are subnormal are rounded to whole multiples of the smallest number
         own = OWN_SUM * _sum(np.abs(products)) + self.pair.arithmetic.lost(1) * _sum(n * np.abs(a))
+        own = own + _sum(np.abs(a) * spare)
         weighted = np.abs(a) * c
         return Projection(
             _sum(products),
             u**2 * _sum(n * np.square(weighted)) + (own / LAMBDA) ** 2,
             _sum(rounding_factor(n, u) * weighted) + own,
-            _sum(np.square(weighted)),
+            _sum(np.square(weighted + np.abs(a) * size)),
         )
 
     def _has(self, name: str) -> bool:

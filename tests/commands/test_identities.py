@@ -142,6 +142,36 @@ def test_the_odd_one_of_other_layers(enlarged: tuple[Path, Path], name: str, edi
     assert said[layer] == f"{MADE_BY[side]} of {layer}: the other two agree"
 
 
+class Shared(nn.Module):
+    """An output that a convolution, a pooling with equal numbers in its windows, and a sum take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.larger, self.pool = nn.Conv2d(1, 4, 3), nn.Upsample(scale_factor=2), nn.MaxPool2d(2)
+        self.inner, self.again, self.last = nn.Conv2d(4, 4, 3, padding=1), nn.Upsample(scale_factor=2), nn.Conv2d(4, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.larger(self.first(x))
+        return self.last(self.inner(y) + y + self.again(self.pool(y)))
+
+
+def test_a_gradient_that_others_have_a_part_in(tmp_path: Path) -> None:
+    """What the others send back is taken off."""
+    fixture = export(tmp_path / "f.h5", ExportSettings(model=Shared, height=7, width=8, batch=2, steps=1, threads=1)).path
+    right = train_graph(fixture, tmp_path / "right.h5")
+    found = {one.layer: one for one in adjoint_identities(fixture, right)}
+    assert len(found["inner"].sides) == 3 and found["inner"].largest < 0.2
+    with h5py.File(right) as file:
+        old, whole = (file[f"steps/0/grads/{name}/output"][()] for name in ("inner", "larger"))
+        w = file["steps/0/weights/inner/weight"][()]
+    part, flipped = (torch.nn.grad.conv2d_input(whole.shape, torch.from_numpy(one.copy()), torch.from_numpy(old),
+                                                padding=1).numpy() for one in (w, w[..., ::-1]))
+    planted = plant(right, tmp_path / "wrong.h5", {"steps/0/grads/larger/output": lambda g: g - part + flipped})
+    bad = next(one for one in adjoint_identities(fixture, planted) if one.layer == "inner")
+    assert bad.outcome is Outcome.BUG
+    assert bad.implicated == "the data gradient of inner or add or pool: the other two agree", bad.implicated
+
+
 def test_nan_is_a_bug(fixture: Path, result: Path, tmp_path: Path) -> None:
     for name in ("grads/conv2/weight", "forward/conv2", "grads/relu1/output", "grads/conv2/output"):
         planted = plant(result, tmp_path / "nan.h5", {f"steps/0/{name}": wrong.element(np.nan)})
