@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"), default="float32",
                    help="with --plans: type of the tensors (default float32)")
     p.add_argument("--time-limit", type=_seconds, metavar="S", default=120.0,
-                   help="seconds that each child process may take (default 120)")
+                   help="seconds that a child process may be silent (default 120)")
     return p
 
 

@@ -51,12 +51,12 @@ class Answer:
 
 
 def ask(questions: Sequence[str], limit: float) -> dict[str, Answer]:
-    """Return the answers of ``bridge.doctor.isolated_child``, a child with a time limit of `limit` seconds.
+    """Return the answers of ``bridge.doctor.isolated_child``, a child that may be silent for `limit` seconds.
 
     Parameters
     ----------
     questions : names that `bridge.doctor.isolated_child` knows, asked in this order in one process
-    limit : seconds, for each process: there is one more for each question that a process died of
+    limit : seconds in which there must be another answer; there is one more process for each question that one died of
 
     Examples
     --------
@@ -82,29 +82,42 @@ def _one_child(questions: Sequence[str], limit: float) -> tuple[dict[str, Answer
         command = [sys.executable, "-m", "bridge.doctor.isolated_child", str(answers), *questions]
         # Into a file: a pipe that a grandchild holds open would be waited for
         with errors.open("wb") as stream:
-            status = run(command, limit, stream)
+            status = run(command, limit, stream, answers)
         lines = errors.read_text(encoding="utf-8", errors="replace").splitlines()
         said = [printable(line.strip()) for line in lines if line.strip()]
         return _read(answers), Answer(None, how_it_ended(status, limit), True, said[-1] if said else "")
 
 
-def run(command: Sequence[str], limit: float, output: Any) -> int | None:
+def run(command: Sequence[str], limit: float, output: Any, answers: Path | None = None) -> int | None:
     """Return the exit status of a program whose output goes to `output`; None if it was ended because its time was up.
+
+    Parameters
+    ----------
+    limit : seconds; where a program writes `answers` those in which that file must become longer
     """
     # Python's own dump would hide the last words of the library
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
                                start_new_session=True)
     try:
-        return process.wait(limit)
-    except subprocess.TimeoutExpired:
-        return None
+        return _wait(process, limit, answers)
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(LEAVE)
+
+
+def _wait(process: subprocess.Popen[bytes], limit: float, answers: Path | None) -> int | None:
+    written = 0
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(limit)
+        size = answers.stat().st_size if answers is not None and answers.exists() else 0
+        if size == written:
+            return None
+        written = size
 
 
 def how_it_ended(status: int | None, limit: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
@@ -48,6 +49,7 @@ class ExchangeFile:
     Parameters
     ----------
     path : file name
+    alive : called for every layer of the model that is read
 
     Attributes
     ----------
@@ -66,8 +68,8 @@ class ExchangeFile:
         If the file is missing, truncated, not HDF5, of another format or version.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, path: str | os.PathLike[str], alive: Callable[[], object] = lambda: None) -> None:
+        self.path, self._alive = os.fspath(path), alive
         self._known: dict[str, h5py.Dataset | None] = {}
         self._layouts: dict[str, Layout | None] = {}
         self._kept = KeptTensors()
@@ -301,7 +303,7 @@ class ExchangeFile:
         if version == 1:
             return Model.from_json(self._text("model")).joined() if self.has("model") else None
         group = self.file.get("model")
-        return read_model(group) if isinstance(group, h5py.Group) else None
+        return read_model(group, self._alive) if isinstance(group, h5py.Group) else None
 
     def _text(self, name: str) -> str:
         try:

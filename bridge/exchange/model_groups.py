@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import h5py
@@ -20,8 +21,8 @@ from bridge.operations.losses import LOSSES, described_loss
 MOST_LAYERS = 10_000
 
 
-def read_model(group: h5py.Group) -> Model:
-    """Return the model of the group ``/model``.
+def read_model(group: h5py.Group, alive: Callable[[], object] = lambda: None) -> Model:
+    """Return the model of the group ``/model``; `alive` is called for every layer.
 
     Raises
     ------
@@ -36,7 +37,11 @@ def read_model(group: h5py.Group) -> Model:
             raise FileError("model: layers or loss is missing, expected a group of layers and one with the loss")
         if len(layers) > MOST_LAYERS:
             raise FileError(f"model: {len(layers)} layers, expected {MOST_LAYERS} at most")
-        found = sorted((_layer(name, layers) for name in layers), key=lambda one: one[0])
+        found = []
+        for name in layers:
+            found.append(_layer(name, layers))
+            alive()
+        found.sort(key=lambda one: one[0])
         criterion, mean = _loss(loss)
     except HDF5_ERRORS as error:
         if isinstance(error, FileError):

@@ -76,6 +76,16 @@ def test_a_process_may_end_in_any_way(source: str, how: str, tmp_path: Path) -> 
     assert time.monotonic() - start < 20
 
 
+def test_a_child_that_answers_is_not_silent(tmp_path: Path) -> None:
+    """It may take longer in all."""
+    source = ("import sys, time\n"
+              "for i in range(4):\n    time.sleep(0.3)\n    open(sys.argv[1], 'a').write('x')\n")
+    with (tmp_path / "output").open("wb") as output:
+        command = [sys.executable, "-S", "-c", source, str(tmp_path / "answers")]
+        assert isolated.run(command, 0.5, output, tmp_path / "answers") == 0
+        assert isolated.run(command, 0.5, output) is None
+
+
 def test_what_comes_after_a_death_is_still_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The question that the child died of gets the blame, with the last words; the next child goes on behind it."""
     program = tmp_path / "inside.py"
