@@ -36,6 +36,7 @@ def assert_step_matches(
     run: Callable[[Path, Path], Any] | None = None,
     allow_lower_precision: bool = False,
     allow: Collection[str] = (),
+    allow_unknown: bool = False,
     report: StrPath | None = None,
 ) -> Comparison:
     """Assert that a result is a right computation of what a fixture asks for.
@@ -47,6 +48,7 @@ def assert_step_matches(
     run : called as ``run(fixture, result)`` to make the result, in a temporary folder
     allow_lower_precision : TF32, bf16 or fp16 operands are right, too, where they explain everything
     allow : arithmetic that is right though it is no sum of products: winograd, fft, strassen, split
+    allow_unknown : data under /steps whose names the model does not have leave a result right
     report : write an HTML report here, whatever the verdict
 
     Returns
@@ -83,22 +85,23 @@ def assert_step_matches(
         found = "both" if run else "neither"
         raise ArgumentError(f"assert_step_matches: {found} of result and run given, expected one")
     check_files([("fixture", fixture), ("result", result)], [("report", report)])
+    judging: dict[str, Any] = {"allow": tuple(sorted(allow)), "allow_unknown": allow_unknown}
     if result is not None:
-        return _assert(fixture, result, allow_lower_precision, frozenset(allow), report)
+        return _assert(fixture, result, allow_lower_precision, judging, report)
     assert run is not None
     with tempfile.TemporaryDirectory(prefix="bridge-") as folder:
         made = Path(folder) / "result.h5"
         run(Path(fixture), made)
-        return _assert(fixture, made, allow_lower_precision, frozenset(allow), report)
+        return _assert(fixture, made, allow_lower_precision, judging, report)
 
 
 def _assert(
-    fixture: StrPath, result: StrPath, allow_lower_precision: bool, allow: frozenset[str], report: StrPath | None
+    fixture: StrPath, result: StrPath, allow_lower_precision: bool, judging: dict[str, Any], report: StrPath | None
 ) -> Comparison:
     __tracebackhide__ = True
     failed: list[str] = []
     with open_pair(fixture, result) as pair:
-        judgement = judge_pair(pair, allow=tuple(sorted(allow)))
+        judgement = judge_pair(pair, **judging)
         if report is not None:
             attempt(failed, f"report {os.fspath(report)}", lambda: write_text(report, page(judgement, pair)), None)
     comparison, verdict = judgement

@@ -153,8 +153,8 @@ class _Layer:
 
     def _projection(self, a: Array, b: Array, c: Array, n: Array, size: Array | float = 0.0,
                     spare: Array | float = 0.0) -> Projection:
-        """<a, b>, where b was rounded: n roundings for each element, sum of absolute values c. What was taken off it, of
-        this size, may be off by `spare`.
+        """<a, b>, where b was rounded: n roundings for each element, sum of absolute values c. What was taken off
+        it, of this size, may be off by `spare`.
         """
         u, products = self.pair.u, a * b
         # Products that are subnormal are rounded to whole multiples of the smallest number

@@ -15,6 +15,7 @@ from bridge.common.progress import Report
 from bridge.common.stages import attempt
 from bridge.judge.arithmetic.questions import questions
 from bridge.judge.arithmetic.recognised import Recognised
+from bridge.judge.deciding import with_deciding
 from bridge.judge.diagnosis import BUDGET, diagnose
 from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
 from bridge.judge.diagnosis.stored_16_bit import prefer_precision
@@ -52,13 +53,14 @@ def judge(
     diagnosing: bool = True,
     seconds: float = BUDGET,
     allow: tuple[str, ...] = (),
+    allow_unknown: bool = False,
 ) -> Judgement:
     """Compare two files and decide, see `judge_pair`.
 
     Parameters
     ----------
     fixture, result : exchange files
-    progress, diagnosing, seconds, allow : as of `judge_pair`
+    progress, diagnosing, seconds, allow, allow_unknown : as of `judge_pair`
 
     Raises
     ------
@@ -66,7 +68,8 @@ def judge(
         As of `judge_pair`; also if a file is unreadable, or the two do not belong together.
     """
     with open_pair(fixture, result) as pair:
-        return judge_pair(pair, progress, diagnosing=diagnosing, seconds=seconds, allow=allow)
+        return judge_pair(pair, progress, diagnosing=diagnosing, seconds=seconds, allow=allow,
+                          allow_unknown=allow_unknown)
 
 
 def judge_pair(
@@ -77,6 +80,7 @@ def judge_pair(
     adequacy: bool = True,
     seconds: float = BUDGET,
     allow: tuple[str, ...] = (),
+    allow_unknown: bool = False,
 ) -> Judgement:
     """Compare two open files and decide.
 
@@ -95,6 +99,7 @@ def judge_pair(
     seconds : for the search
     allow : families of algorithms (`bridge.judge.oracle.algorithms.FAMILIES`) whose errors are rounding, besides those
         that the result declares
+    allow_unknown : data of a step under names that the model does not have leave a result right
 
     Raises
     ------
@@ -105,15 +110,17 @@ def judge_pair(
     """
     allowed = families(",".join(allow), "allow") | pair.declared_families()
     if not diagnosing:
-        return _decided(pair, progress, allowed)[0]
+        comparison, verdict = _decided(pair, progress, allowed, allow_unknown)[0]
+        return Judgement(comparison, with_deciding(verdict, comparison, pair))
     with adequacy_in_background(pair) if adequacy else nullcontext() as computed:
-        (comparison, verdict), found = _decided(pair, progress, allowed)
+        (comparison, verdict), found = _decided(pair, progress, allowed, allow_unknown)
         missing = verdict.missing
         if comparison.failures and (found is None or found.leaves):
             verdict = attempt(missing, "the search for the fault",
                               lambda: _explained(pair, comparison, verdict, found, seconds), verdict)
         if verdict.diagnosis is not None:
             missing += verdict.diagnosis.missing
+        verdict = with_deciding(verdict, comparison, pair)
         if computed is None:
             return Judgement(comparison, verdict)
         # The wider bounds of an algorithm hide more
@@ -124,12 +131,14 @@ def judge_pair(
 
 # A candidate's NaN and infinity are judged, not warned of
 @np.errstate(all="ignore")
-def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -> tuple[Judgement, Recognised | None]:
+def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str], allow_unknown: bool
+             ) -> tuple[Judgement, Recognised | None]:
     """The judgement without a search, and the arithmetic that was recognised; what it excuses is marked."""
     comparison, missing = compare(pair, progress), list[str]()
     if is_probe(pair.reference):
         probed = attempt(missing, "the look at every bit of the probe", lambda: judge_probe(comparison, pair), None)
-        return Judgement(comparison, probed or in_doubt(decide(comparison), missing)), None
+        return Judgement(comparison, probed or in_doubt(
+            decide(comparison, allow_unknown=allow_unknown), missing)), None
     found = None
     for question in questions(allowed, progress):
         answer = attempt(missing, question.what, partial(question.ask, pair, comparison), None)
@@ -141,7 +150,7 @@ def _decided(pair: FilePair, progress: Report | None, allowed: frozenset[str]) -
             break
         # By the bounds of legal arithmetic the questions go on
         pair, comparison = found.pair, found.comparison
-    verdict = decide(comparison, found)
+    verdict = decide(comparison, found, allow_unknown=allow_unknown)
     if verdict.outcome is not Outcome.BUG and comparison.failures:
         stale = attempt(missing, "the look for operands of the step before",
                         partial(recognise_stale, pair, comparison), None)

@@ -17,8 +17,8 @@ precision     3          the first convolution that fails is what operands of a 
                          rounding is directed, which explains everything
 cannot tell   4          the largest T lies between 1 and 10 (new weights: 4), or something is in the file that
                          could not be judged: an update that a small lr hides and whose gradient is missing, or a
-                         tensor of a step whose weights are missing; or all errors are small and inside the bounds
-                         of a lower precision, which no forward convolution proves
+                         tensor of a step whose weights are missing, or data under an unknown name; or all errors
+                         are small and inside the bounds of a lower precision, which no forward convolution proves
 ============  =========  ==================================================================================
 
 Between 1 and 10 the bound of long sums is only probabilistic (a strictly sequential float32 sum of millions of
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from bridge.common.number_format import count, short
 from bridge.judge.arithmetic.recognised import LowerPrecision, OtherAlgorithm, Recognised
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding
-from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.findings import Comparison, Judged, NotJudged
 from bridge.judge.measure.operation_names import operation, place
 from bridge.judge.measure.outcome import Outcome
 
@@ -51,6 +51,7 @@ class Verdict:
     diagnosis : which faults explain what is wrong; None where nobody searched
     adequacy : which faults these data can show; None where it was not computed
     missing : what was wanted besides and could not be had, a line each with the reason
+    would_decide : names and steps of tensors that the file lacks, and that would show what nobody can tell
     """
 
     outcome: Outcome
@@ -61,6 +62,7 @@ class Verdict:
     diagnosis: Diagnosis | None = None
     adequacy: Adequacy | None = None
     missing: list[str] = field(default_factory=list)
+    would_decide: list[tuple[str, int]] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -68,14 +70,21 @@ class Verdict:
         return self.outcome.value
 
 
-def decide(comparison: Comparison, found: Recognised | None = None) -> Verdict:
+def decide(comparison: Comparison, found: Recognised | None = None, *, allow_unknown: bool = False) -> Verdict:
     """Draw the conclusion.
 
     Parameters
     ----------
     comparison : what `bridge.judge.measure.comparison.compare` found
     found : the arithmetic that explains what fails, if there is one
+    allow_unknown : data of a step under names that nobody knows leave a result right
     """
+    verdict = _decided(comparison, found)
+    names = [] if allow_unknown else [skipped for skipped in comparison.not_judged if skipped.misnamed]
+    return _misnamed(verdict, names) if names and verdict.outcome in (Outcome.ROUNDING, Outcome.PRECISION) else verdict
+
+
+def _decided(comparison: Comparison, found: Recognised | None) -> Verdict:
     if found is None:
         return _wrong(comparison) if comparison.failures else _right(comparison)
     if found.comparison.failures:
@@ -205,6 +214,16 @@ def _right(comparison: Comparison, difference: str = "rounding") -> Verdict:
     if comparison.not_judged:
         words += f" Not judged: {len(comparison.not_judged)}, listed below{_unknown(comparison)}."
     return Verdict(Outcome.ROUNDING, words)
+
+
+def _misnamed(verdict: Verdict, names: list[NotJudged]) -> Verdict:
+    """What is under another name was not judged, and nobody would ever know."""
+    first, more = names[0], f" and {len(names) - 1} more" if len(names) > 1 else ""
+    near = f" (expected perhaps {' or '.join(first.nearest)})" if first.nearest else ""
+    words = (f"CANNOT TELL: the result has data of a step under {count(len(names), 'unknown name')}, which nobody has "
+             f"judged: {first.name}{near}{more}.")
+    hint = "Give them the names of docs/exchange-file.md; or, if they are no tensors of a step, say --allow-unknown."
+    return replace(verdict, outcome=Outcome.CANNOT_TELL, words=words, hints=[verdict.words, *verdict.hints, hint])
 
 
 def _unknown(comparison: Comparison) -> str:

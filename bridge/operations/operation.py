@@ -100,8 +100,8 @@ class Operation:
         raise NotImplementedError
 
     def choices(self, shape: Shape) -> tuple[tuple[int, ...], int]:
-        """Return the axes of its input, of `shape`, within which it chooses one of equal numbers to send the gradient to,
-        and among how many; none where nothing is chosen.
+        """Return the axes of its input, of `shape`, within which it chooses one of equal numbers to send the gradient
+        to, and among how many; none where nothing is chosen.
         """
         return (), 0
 

@@ -61,6 +61,7 @@ def to_dict(judgement: Judgement, pair: FilePair | None = None, **extra: Any) ->
         "words": verdict.words,
         "hints": verdict.hints,
         "missing": verdict.missing,
+        "would_decide": [{"name": name, "step": step} for name, step in verdict.would_decide],
     }
     return said | body | extra
 

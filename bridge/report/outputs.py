@@ -53,16 +53,18 @@ class Judging:
     diagnosing : search for the fault, and compute which faults the data can show
     seconds : for the search
     allow : families of algorithms of convolutions whose errors are rounding
+    allow_unknown : data under unknown names leave a result right
     """
 
     diagnosing: bool = True
     seconds: float = BUDGET
     allow: tuple[str, ...] = ()
+    allow_unknown: bool = False
 
     @classmethod
     def of(cls, a: argparse.Namespace) -> Judging:
         """Return what a parser with `add_output_arguments` read."""
-        return cls(not a.no_diagnosis, a.diagnosis_time, tuple(a.allow))
+        return cls(not a.no_diagnosis, a.diagnosis_time, tuple(a.allow), a.allow_unknown)
 
 
 def add_output_arguments(p: argparse.ArgumentParser) -> None:
@@ -77,6 +79,8 @@ def add_output_arguments(p: argparse.ArgumentParser) -> None:
                    help="algorithms of convolutions whose larger errors count as rounding, separated by commas: "
                    f"{', '.join(FAMILIES)} (default: those that the result declares as conv_algorithm); one that is "
                    "recognised and neither allowed nor declared is named, with exit code 3")
+    p.add_argument("--allow-unknown", action="store_true", help="data under /steps whose names the model does not have "
+                   "leave a result right (default: exit code 4, since a misspelt tensor would never be judged)")
     add_file_arguments(p, "verdict, T of every tensor, pictures of the wrong ones, and which faults the data can show",
                        "tensor of each step")
 

@@ -216,22 +216,50 @@ def test_nothing_computed_is_bad_input(pair: tuple[Path, Path], part: Callable, 
     assert answer.code == 2 and "nothing was compared" in answer.errors
 
 
-def test_unknown_names_are_listed(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_unknown_names_are_not_right(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """Whatever stands where a tensor of a step does may be one that nobody would ever judge."""
     path = plant(pair[1], tmp_path / "result.h5", {})
     with h5py.File(path, "r+") as file:
         file.move("steps/0/forward/conv2", "steps/0/forward/conv_2")
         file["steps/7/loss"] = 1.0
         file["activations/conv1"] = np.zeros(3)
     comparison, verdict = judge(pair[0], path, diagnosing=False)
-    assert verdict.exit_code == 0
-    assert "; 3 unknown names: activations/conv1, steps/0/forward/conv_2, steps/7/loss." in verdict.words
-    assert [one.name for one in comparison.not_judged if one.unknown] == [
-        "activations/conv1",
-        "steps/0/forward/conv_2",
-        "steps/7/loss",
-    ]
+    assert verdict.exit_code == 4 and verdict.would_decide == [("forward/conv2", 0)]
+    assert verdict.words == (
+        "CANNOT TELL: the result has data of a step under 2 unknown names, which nobody has judged: "
+        "steps/0/forward/conv_2 (expected perhaps steps/0/forward/conv2) and 1 more.")
+    assert "; 3 unknown names: steps/0/forward/conv_2, steps/7/loss, activations/conv1." in verdict.hints[0]
+    assert [(one.name, one.misnamed) for one in comparison.not_judged if one.unknown] == [
+        ("steps/0/forward/conv_2", True), ("steps/7/loss", True), ("activations/conv1", False)]
     assert ("forward/conv2", 0) in {(one.name, one.step) for one in comparison.not_judged}
-    assert "steps/0/forward/conv_2, steps/7/loss: unknown name" in ask(pair[0], path).words
+    answer = ask(pair[0], path)
+    assert answer.code == 4 and "steps/0/forward/conv_2: unknown name, expected perhaps steps/0/f" in answer.words
+    assert judge(pair[0], path, diagnosing=False, allow_unknown=True).verdict.exit_code == 0
+
+
+@pytest.mark.parametrize(("old", "new", "near"), [
+    ("steps/0/grads/conv2/weight", "steps/0/grads/conv2/kernel", "steps/0/grads/conv2/weight"),
+    ("steps/1/weights/conv2/bias", "steps/1/weights/conv2/b", "steps/1/weights/conv2/bias"),
+    ("steps/0/forward/conv1", "steps/0/outputs/conv1", "steps/0/forward/conv1"),
+    ("steps/0/grads/conv3/output", "step/0/grads/conv3/output", "steps/0/grads/conv3/output"),
+    ("steps/0/grads/input", "grads/input", "steps/0/grads/input"),
+])
+def test_a_misnamed_tensor_is_told(pair: tuple[Path, Path], old: str, new: str, near: str, tmp_path: Path) -> None:
+    path = plant(pair[1], tmp_path / "result.h5", {})
+    with h5py.File(path, "r+") as file:
+        file.move(old, new)
+    comparison, verdict = judge(pair[0], path, diagnosing=False)
+    assert verdict.exit_code == 4
+    (unknown,) = (one for one in comparison.not_judged if one.misnamed)
+    assert unknown.name == new and near in unknown.nearest, unknown
+
+
+def test_data_of_ones_own_leave_a_result_right(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    path = plant(pair[1], tmp_path / "result.h5", {})
+    with h5py.File(path, "r+") as file:
+        file["log/loss"], file["timing/conv1"] = np.zeros(3), 1.0
+        file["steps/0/forward/conv1"].attrs["kernel"] = "fast"
+    assert judge(pair[0], path, diagnosing=False).verdict.exit_code == 0
 
 
 def test_a_misnamed_layer_alone_is_bad_input(pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -148,7 +148,8 @@ class Shared(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.larger, self.pool = nn.Conv2d(1, 4, 3), nn.Upsample(scale_factor=2), nn.MaxPool2d(2)
-        self.inner, self.again, self.last = nn.Conv2d(4, 4, 3, padding=1), nn.Upsample(scale_factor=2), nn.Conv2d(4, 1, 1)
+        self.inner, self.again = nn.Conv2d(4, 4, 3, padding=1), nn.Upsample(scale_factor=2)
+        self.last = nn.Conv2d(4, 1, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.larger(self.first(x))
@@ -157,7 +158,8 @@ class Shared(nn.Module):
 
 def test_a_gradient_that_others_have_a_part_in(tmp_path: Path) -> None:
     """What the others send back is taken off."""
-    fixture = export(tmp_path / "f.h5", ExportSettings(model=Shared, height=7, width=8, batch=2, steps=1, threads=1)).path
+    settings = ExportSettings(model=Shared, height=7, width=8, batch=2, steps=1, threads=1)
+    fixture = export(tmp_path / "f.h5", settings).path
     right = train_graph(fixture, tmp_path / "right.h5")
     found = {one.layer: one for one in adjoint_identities(fixture, right)}
     assert len(found["inner"].sides) == 3 and found["inner"].largest < 0.2

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from bridge.exchange.model import Model, Shape
 from bridge.judge.measure.error_statistics import Statistic
@@ -109,6 +110,9 @@ class NotJudged:
         is missing): no verdict without it
     unknown : the fixture knows no such name
     measured : it was measured and is inside its bound, but that proves nothing
+    misnamed : the unknown name stands where the tensors of a step do, or is nearly one of theirs: it may be what was to
+        be judged, and nothing is right without it, unless that is allowed
+    nearest : known names that are like an unknown one, those that the file lacks
     """
 
     name: str
@@ -117,6 +121,8 @@ class NotJudged:
     hidden: bool = False
     unknown: bool = False
     measured: bool = False
+    misnamed: bool = False
+    nearest: tuple[str, ...] = ()
 
 
 @dataclass
@@ -159,7 +165,7 @@ class Comparison:
         """Return whether something that was computed could be judged, or something is wrong, or hidden."""
         return bool(self.computed or self.failures) or any(skipped.hidden for skipped in self.not_judged)
 
-    def skip(self, name: str, step: int, reason: str, **marks: bool) -> None:
+    def skip(self, name: str, step: int, reason: str, **marks: Any) -> None:
         """Put a tensor on the list of what could not be judged; `marks` as in `NotJudged`."""
         self.not_judged.append(NotJudged(name, step, reason, **marks))
 

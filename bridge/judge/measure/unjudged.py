@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """What a candidate's file holds and nobody judged: misspelt names, and tensors whose inputs are missing.
 
-Neither may go unseen: a tensor that could not be judged must at least be finite, and without it nothing is right.
+Neither may go unseen: a tensor that could not be judged must at least be finite, and without it nothing is right. Nor
+is anything right beside data of a step that nobody knows the name of.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -15,8 +17,10 @@ from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import NO_STEP, Comparison, Judged
 
-#: Further unknown names are counted, not listed
-MOST_LISTED = 50
+#: Further unknown names are counted, not listed; and not all are compared with all that is known
+MOST_LISTED, MOST_COMPARED = 50, 8
+#: Part of a name that is the same in another which may be meant
+ALIKE = 0.7
 
 
 def list_unknown(pair: FilePair, comparison: Comparison) -> None:
@@ -36,10 +40,34 @@ def list_unknown(pair: FilePair, comparison: Comparison) -> None:
         for name in pair.candidate.datasets()
         if name not in known and name != "model" and not name.startswith(("batches/", "oracle/", "state/"))
     ]
-    for name in unknown[:MOST_LISTED]:
-        comparison.skip(name, NO_STEP, "unknown name", unknown=True)
-    if len(unknown) > MOST_LISTED:
-        comparison.skip(f"{len(unknown) - MOST_LISTED} more", NO_STEP, "unknown name", unknown=True)
+    misnamed = {name for name in unknown if _may_be_a_tensor(name, known)}
+    listed = sorted(unknown, key=lambda name: name not in misnamed)
+    for i, name in enumerate(listed[:MOST_LISTED]):
+        near = _nearest(name, pair, known) if name in misnamed and i < MOST_COMPARED else ()
+        reason = f"unknown name{f', expected perhaps {near[0]}' if near else ''}"
+        comparison.skip(name, NO_STEP, reason, unknown=True, misnamed=name in misnamed, nearest=near)
+    if rest := listed[MOST_LISTED:]:
+        comparison.skip(f"{len(rest)} more", NO_STEP, "unknown name", unknown=True, misnamed=rest[0] in misnamed)
+
+
+def _may_be_a_tensor(name: str, known: set[str]) -> bool:
+    """Whether it stands under steps, or ends as a tensor's name does: in another group, or without its step.
+
+    >>> known = {"steps/0/loss", "steps/0/forward/conv1"}
+    >>> [_may_be_a_tensor(one, known) for one in ("steps/0/x", "step/0/forward/conv1", "forward/conv1", "x/loss")]
+    [True, True, True, False]
+    """
+    parts = name.split("/")
+    tails = ("/".join(parts[i:]) for i in range(len(parts) - 1))
+    return parts[0] == "steps" or any(tail in known or f"steps/{tail}" in known or f"steps/0/{tail}" in known
+                                      for tail in tails)
+
+
+def _nearest(name: str, pair: FilePair, known: set[str]) -> tuple[str, ...]:
+    """Names of the same step that are like it and not in the file."""
+    step = next((part for part in name.split("/") if part.isdecimal()), "0")
+    same = [one for one in known if one.split("/")[1] == step and not pair.candidate.has(one)]
+    return tuple(get_close_matches(name, sorted(same), cutoff=ALIKE))
 
 
 def list_unjudged(pair: FilePair, comparison: Comparison) -> None:
