@@ -24,6 +24,7 @@ from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.evidence.words import indices
 from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
 from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, Within, join, joined
+from bridge.judge.diagnosis.information import says_enough
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.overflow import overflow
@@ -159,7 +160,8 @@ class Search:
                 accepted = accepted or self._after(self._one_fault_and_a_factor)
             if not accepted and np.isfinite(self.target).all() and _may_be_more(place):
                 accepted = self._after(self._in_a_part)
-            if not accepted and place.explanation is not None:
+            if not accepted and place.explanation is not None and self.says_enough(
+                    Bounded(self.case.found, self.truth.error), 0.0):
                 accepted = [place.explanation]
             if not accepted and np.isfinite(self.target).all():
                 accepted = (unobserved(self) if unobserved else []) or self._after(self._two_faults)
@@ -353,7 +355,8 @@ class Search:
                     self.cut = True
                     break
                 one.t, one.confirmed = self.t_of(one.hypothesis.operation.full(self.arithmetic)), True
-            if one.t <= self.limit and not self._says_nothing(one):
+            if one.t <= self.limit and not self._says_nothing(one) and self.says_enough(
+                    one.hypothesis.operation.full(self.arithmetic), one.t, fitted=one.hypothesis.fitted):
                 accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t, rest=one.rest))
         best = min((one.rest for one in accepted), default=0.0)
         return [one for one in accepted if one.rest <= MOSTLY or one.rest <= 3 * best]
@@ -362,6 +365,12 @@ class Search:
         """A rule of the optimiser that predicts the right step: only its bound is wider."""
         return (self.case.updating is not None and one.rest > HALF
                 and {kind.key for kind in one.hypothesis.kinds} <= RULES_OF_UPDATES)
+
+    def says_enough(self, predicted: Bounded, t: float, *, fitted: bool = False) -> bool:
+        """Return whether the data say more than a prediction chooses among all that were tried."""
+        updating = self.case.updating
+        return says_enough(self.found, self.truth, predicted, t, tried=self.count, fitted=fitted,
+                           base=0.0 if updating is None else updating.weights[-1])
 
     def _detail(self, hypothesis: Hypothesis) -> str:
         """A precision of which nothing is left says so."""

@@ -98,9 +98,10 @@ def _explained(
     predicted = _predicted(search.case, graph).value.reshape(-1)[search.sample]
     near = search.near(predicted)
     graph = planted(True) if near <= REJECTED else None
-    t = near if graph is None else search.t_of(_predicted(search.case, graph))
+    whole = None if graph is None else _predicted(search.case, graph)
+    t = near if whole is None else search.t_of(whole)
     found = Explanation(one.kinds, detail, t, rest=search.rest(predicted))
-    if graph is not None and t <= search.limit:
+    if whole is not None and t <= search.limit and search.says_enough(whole, t, fitted=one.fitted):
         return [found]
     search.elsewhere.append(found)
     return []

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bridge.judge.diagnosis.information import FITTED, bits, place_bits, place_of_each
+from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.records import EXACT, Seen
 
 Array = np.ndarray
@@ -21,6 +23,10 @@ MOST = 20000
 #: Elements for each number that is fitted, at least; as many again decide. Twice as many where what is left is more
 #: than rounding
 PER_NUMBER = 2
+#: Bits that choose a description: of hundreds, most of them with a small whole number
+CHOICE = 10
+#: Numbers of a description that names an operand which was solved for, and tried on elements that it was not solved by
+WHOLE_OPERAND = 100
 #: Words for the axes of images, filters and biases
 AXES = {
     "nchw": ("image", "channel", "row", "column"),
@@ -116,3 +122,17 @@ class View:
         size[size == 0] = 1.0
         found = np.linalg.lstsq(columns[self.fitted] / size, self.f[self.fitted], rcond=1e-9)[0] / size
         return found, self.rest(columns @ found, numbers)
+
+
+def says_more(view: View, seen: Seen, *, of_each: bool, base: Array | float = 0.0) -> bool:
+    """Return whether a wrong tensor says more than a description of it: the numbers in it, and where it holds.
+
+    Parameters
+    ----------
+    of_each : it is said of the wrong elements alone, wherever they are
+    base : see `bridge.judge.diagnosis.information.bits`
+    """
+    own = place_of_each(view.wrong) if of_each else place_bits(view.wrong)
+    own += CHOICE + (FITTED * seen.numbers if seen.numbers < WHOLE_OPERAND else 0)
+    right = Bounded(view.right, view.bound)
+    return bits(view.found, right, Bounded(view.found, view.bound), base) >= own
