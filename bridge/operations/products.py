@@ -136,7 +136,7 @@ class ConvTranspose2d(Operation):
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the data gradient of the convolution, and the bias added."""
         y = inputs[0].data_gradient(parameters["weight"], self.convolution, self.output_shape(inputs[0].shape))
-        return y + parameters["bias"].reshape((1, -1, 1, 1)) if self.bias else y
+        return y.joined([parameters["bias"].reshape((1, -1, 1, 1))]) if self.bias else y
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the convolution of dy, and the filter and bias gradients."""
@@ -187,7 +187,7 @@ class Linear(Operation):
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the product, and the bias added."""
         y = inputs[0] @ parameters["weight"].transpose((1, 0))
-        return y + parameters["bias"] if self.bias else y
+        return y.joined([parameters["bias"]]) if self.bias else y
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients with respect to input, weight and bias."""

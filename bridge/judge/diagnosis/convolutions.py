@@ -187,7 +187,7 @@ class Data(Operation):
         arithmetic, size = _summed(arithmetic, self.reduced), (self.shape[2], self.shape[3])
         value, error = _bounded_sum(self._sum, self.dz, self.w, n, arithmetic)
         error += _noise(arithmetic, "data_bound", _absolute(self.dz), np.abs(self.w), self.layer, size)
-        return _bounded(self.reduced, value, error)
+        return replace(_bounded(self.reduced, value, error), terms=n + 1)
 
     def values(self) -> Array:
         return _out(self._sum(self.dz.value, self.w), self.reduced)

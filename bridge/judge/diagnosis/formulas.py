@@ -16,6 +16,7 @@ from bridge.judge.diagnosis.elementwise import unwritten
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
+from bridge.judge.oracle.from_own import FromOwn
 from bridge.operations.losses import Loss
 from bridge.operations.products import ConvTranspose2d, Linear, Matmul
 
@@ -78,7 +79,7 @@ class Formula(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         found = self._computed(arithmetic)
-        return Bounded(found.value.reshape(self.shape), found.error.reshape(self.shape))
+        return Bounded(found.value.reshape(self.shape), found.error.reshape(self.shape), found.terms)
 
     @cached_property
     def _values(self) -> Array:
@@ -88,14 +89,15 @@ class Formula(Operation):
         arithmetic = replace(arithmetic, decided=self.decided)
         inputs = [_number(one, arithmetic) for one in self.inputs]
         parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.parameters.items()}
+        node = FromOwn(self.node, parameters)
         if self.state:
-            kept: bounded.Bounded = self.node.new_state(inputs, parameters)[self.state]
-            return kept
+            return node.new_state(inputs)[self.state]
         if self.dy is None:
-            found: bounded.Bounded = self.node.forward(inputs, parameters)
-            return found
-        of_inputs, of_parameters = self.node.backward(_number(self.dy, arithmetic), inputs, parameters)
-        return of_parameters[self.gradient] if isinstance(self.gradient, str) else of_inputs[self.gradient or 0]
+            return node.forward(inputs)
+        of_inputs, of_parameters = node.backward(_number(self.dy, arithmetic), inputs)
+        found = of_parameters[self.gradient] if isinstance(self.gradient, str) else of_inputs[self.gradient or 0]
+        assert isinstance(found, bounded.Bounded)
+        return found
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Sum(Operation):
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
         found = [_number(one.full(arithmetic), arithmetic) for one in self.parts]
-        total: bounded.Bounded = reduce(add, found)
+        total = found[0].joined(found[1:])
         return Bounded(total.value, total.error)
 
 
@@ -169,4 +171,4 @@ def _changed(one: Bounded, change: Callable[[Array], Array]) -> Bounded:
 
 
 def _number(one: Bounded, arithmetic: Arithmetic) -> bounded.Bounded:
-    return bounded.Bounded(one.value, 0.0 if one.error is None else one.error, arithmetic)
+    return bounded.Bounded(one.value, 0.0 if one.error is None else one.error, arithmetic, one.terms)

@@ -26,10 +26,11 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Bounded:
-    """A tensor and the bound on its error; None is exact."""
+    """A tensor and the bound on its error; None is exact. `terms` as `bridge.judge.oracle.bounded` has it."""
 
     value: Array
     error: Array | None = None
+    terms: float = 1
 
 
 @dataclass(frozen=True)

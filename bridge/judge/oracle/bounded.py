@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -46,6 +47,7 @@ class Bounded:
     error : array of the same shape, or 0 where the value is exact; NaN, what an unbounded error times 0 is, says as
         little as infinity, and becomes that
     arithmetic : of the candidate
+    terms : how many numbers of about this size, or less, were added last, see `joined`
 
     Examples
     --------
@@ -57,10 +59,10 @@ class Bounded:
 
     __array_ufunc__ = None
 
-    def __init__(self, value: Array, error: Array | float, arithmetic: Arithmetic) -> None:
+    def __init__(self, value: Array, error: Array | float, arithmetic: Arithmetic, terms: float = 1) -> None:
         self.value = np.asarray(value, dtype=np.float64)
         self.error = np.broadcast_to(_known_or_infinite(np.asarray(error, dtype=np.float64)), self.value.shape)
-        self.arithmetic = arithmetic
+        self.arithmetic, self.terms = arithmetic, terms
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -91,7 +93,7 @@ class Bounded:
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
         """Return what `move` does to the array: it copies, drops or repeats numbers, and computes none."""
-        return Bounded(move(self.value), move(self.error), self.arithmetic)
+        return Bounded(move(self.value), move(self.error), self.arithmetic, self.terms)
 
     def reshape(self, shape: tuple[int, ...]) -> Bounded:
         """Return the same numbers in another shape."""
@@ -111,7 +113,7 @@ class Bounded:
 
     def __neg__(self) -> Bounded:
         """Return the negative, which is exact."""
-        return Bounded(-self.value, self.error, self.arithmetic)
+        return Bounded(-self.value, self.error, self.arithmetic, self.terms)
 
     def __abs__(self) -> Bounded:
         """Return the absolute value, which is exact."""
@@ -149,7 +151,9 @@ class Bounded:
     def __add__(self, other: Bounded | float) -> Bounded:
         """Return the rounded sum."""
         b = self._operand(other)
-        return self._rounded(self.value + b.value, self.error + b.error)
+        found = self._rounded(self.value + b.value, self.error + b.error)
+        found.terms = sum(_terms_in(found, one) for one in (self, b))
+        return found
 
     __radd__ = __add__
 
@@ -165,7 +169,9 @@ class Bounded:
         """Return the rounded product."""
         b = self._operand(other)
         carried = np.abs(self.value) * b.error + self.error * (np.abs(b.value) + b.error)
-        return self._rounded(self.value * b.value, carried, tiny=1, exact=self._is_zero() | b._is_zero())
+        found = self._rounded(self.value * b.value, carried, tiny=1, exact=self._is_zero() | b._is_zero())
+        found.terms = max(_terms_in(found, one) for one in (self, b))
+        return found
 
     __rmul__ = __mul__
 
@@ -227,7 +233,7 @@ class Bounded:
             if not self.arithmetic.u:
                 return self
             other = other()
-        return Bounded(self.value, np.maximum(self.error, other.error), self.arithmetic)
+        return Bounded(self.value, np.maximum(self.error, other.error), self.arithmetic, max(self.terms, other.terms))
 
     def _never_exact(self, error: Array, exact: Array) -> Array:
         """What is computed is exact only where it is 0: a tiny number, or its bound, may itself have underflowed."""
@@ -245,7 +251,7 @@ class Bounded:
         True
         """
         return Bounded(self.value, self.arithmetic.with_underflow(np.array(self.error, ndmin=1), n).reshape(self.shape),
-                       self.arithmetic)
+                       self.arithmetic, self.terms)
 
     # Sums
 
@@ -268,7 +274,24 @@ class Bounded:
         if tiny:
             error = self._never_exact(error, absolute == 0)
             error = self.arithmetic.with_underflow(np.atleast_1d(error), tiny).reshape(np.shape(error))
-        return Bounded(value, error, self.arithmetic)
+        return Bounded(value, error, self.arithmetic, float(np.max(n)) + 1)
+
+    def joined(self, others: Sequence[Bounded]) -> Bounded:
+        """Return the sum of this and others, each of which may be a sum itself, of `terms` numbers.
+
+        A program may add those one by one to what is there already: an accumulator that begins with the bias, a
+        gradient that several layers send back to the same memory. Each of them is a rounding of the size of the whole,
+        and so is that of a number which is written, but is in use unrounded.
+
+        >>> one = Bounded(np.array([8.0]), 0.0, Arithmetic(2.0**-24))
+        >>> dx = one.joined([Bounded(np.array([-1.0]), 0.0, Arithmetic(2.0**-24), terms=4)])
+        >>> float(dx.value[0]), float(dx.error[0] * 2**24)
+        (7.0, 45.0)
+        """
+        parts = [self, *others]
+        value, absolute, carried = (reduce(np.add, arrays) for arrays in zip(
+            *((one.value, np.abs(one.value), one.error) for one in parts), strict=True))
+        return self._summed(value, absolute, carried, sum(one.terms for one in parts))
 
     def folded(self, stride: Pair, padding: Pair, shape: tuple[int, ...]) -> Bounded:
         """Return windows (n, c, p, q, r, s) summed to the images of `shape` that they were taken from."""
@@ -511,7 +534,13 @@ class Choice:
         value = np.where(self.true, a, b)
         error = np.where(self.true, e_a, e_b)
         either = np.maximum(np.where(self.true, e_b, e_a) + np.abs(a - b), error)
-        return Bounded(value, np.where(self.doubt, either, error), some.arithmetic)
+        terms = max(one.terms for one in (yes, no) if isinstance(one, Bounded))
+        return Bounded(value, np.where(self.doubt, either, error), some.arithmetic, terms)
+
+
+def _terms_in(found: Bounded, operand: Bounded) -> float:
+    """Of a number that is repeated, as a mean is, one."""
+    return operand.terms if operand.shape == found.shape else 1
 
 
 def _known_or_infinite(error: Array) -> Array:

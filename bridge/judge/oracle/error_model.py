@@ -34,6 +34,9 @@ OPERAND_ROUNDOFF = {
     "fp16": 2.0**-11,
 }
 
+#: Roundings of a sum of products in wider accumulators: both operands, which were rounded for the file, and the result
+WIDER = 3
+
 
 def rounding_factor(n: Array | float, u: float) -> Array:
     """Return s(n), the relative error, against the sum of absolute values, that n roundings may leave.
@@ -81,7 +84,11 @@ class Arithmetic:
     decided: bool = False
 
     def factor(self, n: Array | float) -> Array:
-        """Return s(n) of a sum of products; each product has two operands."""
+        """Return s(n) of a sum of products; each product has two operands.
+
+        A sum of few products has the roundings of `WIDER` accumulators; what is not rounded at all (n = 0) has none.
+        """
+        n = np.where(np.asarray(n) > 0, np.maximum(n, WIDER), 0)
         return rounding_factor(n, self.u) + self.operand * (2 + self.operand)
 
     def with_underflow(self, bound: Array, n: Array | float) -> Array:

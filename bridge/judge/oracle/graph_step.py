@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +17,7 @@ import numpy as np
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.choices import Sent, Sums, sent, sums
 from bridge.judge.oracle.error_model import Arithmetic
+from bridge.judge.oracle.from_own import FromOwn, in_use
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.losses import Loss, MeanSquaredError
 from bridge.operations.operation import Operation
@@ -49,6 +48,8 @@ class _Flow:
 
     truth: Bounded
     own: Bounded | None
+    #: absolute value of what was added last to make it
+    term: Array | float = 0.0
 
 
 @dataclass
@@ -85,10 +86,11 @@ class GraphStep:
                  visit: Visitor, visit_sums: SumsVisitor | None = None) -> None:
         self._graph, self._loss, self._arithmetic = graph, loss, arithmetic
         self._visit, self._visit_sums = visit, visit_sums
-        self._parameters = {
-            node.name: {name: self._exact(parameters[f"{node.name}/{name}"])
-                        for name in (*node.parameter_shapes(), *node.state_shapes(), *("mask",)[:node.has_mask])
-                        if f"{node.name}/{name}" in parameters}
+        self._own = {
+            node.name: FromOwn(node, {
+                name: self._exact(parameters[f"{node.name}/{name}"])
+                for name in (*node.parameter_shapes(), *node.state_shapes(), *("mask",)[:node.has_mask])
+                if f"{node.name}/{name}" in parameters})
             for node in graph.nodes
         }
 
@@ -101,10 +103,6 @@ class GraphStep:
     def _exact(self, array: Array) -> Bounded:
         return Bounded(array, 0.0, self._arithmetic)
 
-    def _unwritten(self, own: Bounded) -> Bounded:
-        """The candidate's output as it may be in use: before it is rounded, for what the file holds."""
-        return Bounded(own.value, self._arithmetic.u * np.abs(own.value), self._arithmetic)
-
     def _seen(self, name: str, truth: Bounded, local: Bounded | None) -> _Flow:
         own = self._visit(name, truth, local)
         return _Flow(truth, None if own is None else self._exact(own))
@@ -112,21 +110,23 @@ class GraphStep:
     def _forward(self, x: Array) -> dict[str, _Flow]:
         flows = {INPUT: _Flow(self._exact(x), self._exact(x))}
         for node in self._graph.nodes:
-            given, parameters = [flows[name] for name in node.inputs], self._parameters[node.name]
-            own = _known([one.own for one in given])
+            given, replay = [flows[name] for name in node.inputs], self._own[node.name]
+            own, parameters = _known([one.own for one in given]), replay.parameters
             truth = node.forward([one.truth for one in given], parameters)
-            local = None if own is None else node.forward(own, parameters)
+            local = None if own is None else replay.forward(own, [one.term for one in given])
             flows[node.name] = self._seen(f"forward/{node.name}", truth, local)
+            if own is not None:
+                flows[node.name].term = replay.last_term(own, len(truth.shape))
             if set(node.new_state_shapes()) <= set(parameters):
                 new = node.new_state([one.truth for one in given], parameters)
-                own_new = {} if own is None else node.new_state(own, parameters)
+                own_new = {} if own is None else replay.new_state(own)
                 for name, state in new.items():
                     self._visit(f"state/{node.name}/{name}", state, own_new.get(name))
         return flows
 
     def _backward(self, flows: dict[str, _Flow], target: Bounded) -> None:
         last = flows[self._graph.nodes[-1].name]
-        own = None if last.own is None else self._unwritten(last.own)
+        own = None if last.own is None else in_use(last.own)
         self._visit("loss", self._loss.forward(last.truth, target),
                     None if own is None else self._loss.forward(own, target))
         parts = {name: _Parts() for name in flows}
@@ -150,7 +150,7 @@ class GraphStep:
     def _gradient(self, name: str, parts: _Parts) -> _Flow:
         """The sum over all that take a tensor."""
         own = _known(parts.own)
-        flow = self._seen(name, reduce(add, parts.truth), None if own is None else reduce(add, own))
+        flow = self._seen(name, _sum(parts.truth), None if own is None else _sum(own))
         right = sums(parts.sent, self._arithmetic.u) if parts.sent else None
         if right is not None and self._visit_sums is not None:
             self._visit_sums(name, tuple(parts.readers), right)
@@ -158,10 +158,10 @@ class GraphStep:
 
     def _operation_backward(self, node: Operation, dy: _Flow, flows: dict[str, _Flow], parts: dict[str, _Parts]
                             ) -> None:
-        given, parameters = [flows[name] for name in node.inputs], self._parameters[node.name]
-        truth = node.backward(dy.truth, [one.truth for one in given], parameters)
+        given, replay = [flows[name] for name in node.inputs], self._own[node.name]
+        truth = node.backward(dy.truth, [one.truth for one in given], replay.parameters)
         own = _known([dy.own, *(one.own for one in given)])
-        local = None if own is None else node.backward(own[0], own[1:], parameters)
+        local = None if own is None else replay.backward(own[0], own[1:])
         for name, gradient in truth[1].items():
             self._visit(f"grads/{node.name}/{name}", gradient, None if local is None else local[1][name])
         for i, name in enumerate(node.inputs):
@@ -172,6 +172,11 @@ class GraphStep:
                 part, upstream = (truth[0][i], dy.truth) if own is None or local is None else (local[0][i], own[0])
                 parts[name].sent.append(sent(node, part, upstream, known))
                 parts[name].readers.append(f"grads/{node.name}/output")
+
+
+def _sum(parts: list[Bounded]) -> Bounded:
+    """The gradient of a tensor; of a single reader it is what that sends back."""
+    return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
 
 
 def _known(found: list[Bounded | None]) -> list[Bounded] | None:
