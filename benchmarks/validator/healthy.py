@@ -35,6 +35,7 @@ from torch import nn
 
 from benchmarks.harness.document import RESULTS, versions
 from benchmarks.harness.tables import table
+from benchmarks.validator import wider_programs
 from benchmarks.validator.random_graphs import Layer, Network, draw_network, draw_settings
 from benchmarks.validator.trained import TRAINED
 from bridge.common import cli
@@ -82,6 +83,7 @@ _LOWER: dict[str, Lower] = {"TF32": tf32, "bf16": bf16}
 PROGRAMS: tuple[Healthy, ...] = (
     *HEALTHY,
     *FAST,
+    *wider_programs.CHAINS,
     *_jax(),
     TRAINED,
     *(_of(reduced(lower), f"torch, {name} operands", LOWER) for name, lower in _LOWER.items()),
@@ -98,7 +100,8 @@ def _jax_graph() -> tuple[Healthy, ...]:
 
 
 #: Of graphs; every second one is the program itself
-GRAPH_PROGRAMS: tuple[Healthy, ...] = (Healthy("graph: cnn_step", run_cnn_step), *ON_GRAPHS, *_jax_graph())
+GRAPH_PROGRAMS: tuple[Healthy, ...] = (Healthy("graph: cnn_step", run_cnn_step), *ON_GRAPHS,
+                                       *wider_programs.GRAPHS, *_jax_graph())
 #: What is the third number of a configuration with a graph
 GRAPH = 1
 

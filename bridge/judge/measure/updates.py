@@ -115,7 +115,7 @@ class UpdateCheck:
             self.comparison.judged.append(Judged(f"update/{name}", k, statistic, 1.0, "lr = 0: no weight may move"))
             return
         w0, w1 = w.astype(self.pair.dtype), after.astype(self.pair.dtype)
-        found = update.taken(self.settings, w0, w1, oracle, self.pair.arithmetic)
+        found = update.taken(self.settings, w0, w1, oracle, self.pair.arithmetic, given=k == 0)
         statistic = measure(found.step, found.expected, found.bound)
         has_gradient = self.pair.candidate.has(f"steps/{k}/grads/{name}")
         share = width(found.expected, found.bound)

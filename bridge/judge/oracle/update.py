@@ -134,13 +134,18 @@ class Taken:
     lr_needed: float
 
 
-def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, arithmetic: Arithmetic) -> Taken:
+def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, arithmetic: Arithmetic, *, given: bool = False
+          ) -> Taken:
     """Compare the weights before and after a step with the oracle's direction; lr > 0.
+
+    Weights of a program with wider numbers are in use before they are rounded for the file, on both sides of the step.
+    What decides whether the gradient can be seen is the last digit of what is compared.
 
     Parameters
     ----------
     w0, w1 : arrays of the precision that the candidate computes in
     direction : the oracle's d and its bound E
+    given : w0 are the first weights, which no program has rounded
     """
     (d, e), u = direction, arithmetic.u
     roundings = _roundings_of_the_weight(optimizer)
@@ -155,7 +160,9 @@ def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, arithm
         resolution = np.where(still, 0.0, last / optimizer.lr)
         needed = float(np.median(np.where(still, 0.0, 4 * last / e)))
     visible = np.count_nonzero(resolution <= e / 4) / e.size
-    return Taken(step, d, e + resolution, visible, _next_power_of_two(needed))
+    unwritten = np.where(resolution > 0, np.spacing(np.abs(w0)).astype(np.float64) / 2 / optimizer.lr, 0.0)
+    bound = e + resolution + (0.0 if given else unwritten)
+    return Taken(step, d, bound, visible, _next_power_of_two(needed))
 
 
 def _next_power_of_two(x: float) -> float:

@@ -27,11 +27,13 @@ class Run:
     operations : what it computes with
     file : open for writing
     weights : before the next step
+    written : type of what it writes
     """
 
     operations: Operations
     file: h5py.File
     weights: dict[str, Tensor]
+    written: str = "float32"
 
     def step(self, group: str, x: Tensor, target: Tensor) -> None:
         """Run forward, loss, backward and update; every tensor goes into a group, ``steps/<k>``."""
@@ -79,7 +81,7 @@ class Run:
         return self.weights[f"{layer.name}/weight"], self.weights.get(f"{layer.name}/bias")
 
     def _write(self, name: str, tensor: Tensor) -> Tensor:
-        self.file[name] = tensor.numpy()
+        self.file[name] = tensor.numpy().astype(self.written)
         return tensor
 
 
@@ -89,6 +91,7 @@ def train(
     kind: type[Operations] = Operations,
     *,
     dtype: str = "float32",
+    written: str = "",
     threads: int = 1,
     attributes: dict[str, Any] | None = None,
 ) -> Path:
@@ -97,6 +100,7 @@ def train(
     Parameters
     ----------
     dtype : in which it computes, float32 or float64
+    written : type of what it writes, where that is another one
     threads : of torch
     attributes : of the result's root, in place of those of a candidate of this precision
     """
@@ -105,9 +109,10 @@ def train(
     try:
         with ExchangeFile(fixture) as source, h5py.File(result, "w") as file:
             assert source.model is not None and isinstance(source.optimizer, Sgd)
-            given = {"format": "cnn-exchange", "format_version": 2, "role": "candidate", "precision": dtype}
+            given = {"format": "cnn-exchange", "format_version": 2, "role": "candidate",
+                     "precision": written or dtype}
             file.attrs.update(given if attributes is None else attributes)
-            run = Run(kind(source.model, source.optimizer), file, first_weights(source, dtype))
+            run = Run(kind(source.model, source.optimizer), file, first_weights(source, dtype), written or dtype)
             for k in range(source.batches()):
                 run.write_weights(k)
                 run.step(f"steps/{k}", *(read(source, f"batches/{k}/{name}", dtype) for name in ("input", "target")))

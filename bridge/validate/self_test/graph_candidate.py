@@ -99,9 +99,11 @@ class GraphOperations:
 class _Run:
     """A training run of a fixture."""
 
-    def __init__(self, source: ExchangeFile, file: h5py.File, kind: type[GraphOperations], dtype: str) -> None:
+    def __init__(self, source: ExchangeFile, file: h5py.File, kind: type[GraphOperations], dtype: str, written: str
+                 ) -> None:
         assert source.model is not None and source.optimizer is not None
-        self.source, self.file, self.dtype, self.model = source, file, dtype, source.model
+        self.source, self.file, self.model = source, file, source.model
+        self.dtype, self.written = dtype, written
         steps = range(source.batches())
         settings = [source.optimizer_at(k) for k in steps]
         self.settings = [one for one in settings if one is not None]
@@ -156,25 +158,27 @@ class _Run:
         return read(self.source, name, self.dtype, shape)
 
     def _write(self, name: str, tensor: Tensor) -> Tensor:
-        self.file[name] = tensor.detach().contiguous().numpy()
+        self.file[name] = tensor.detach().contiguous().numpy().astype(self.written)
         return tensor.detach()
 
 
 def train_graph(fixture: Path, result: Path, kind: type[GraphOperations] = GraphOperations, *,
-                dtype: str = "float32", threads: int = 1) -> Path:
+                dtype: str = "float32", written: str = "", threads: int = 1) -> Path:
     """Run a fixture's steps with the operations of `kind`; write everything.
 
     Parameters
     ----------
     dtype : in which it computes, float32 or float64
+    written : type of what it writes, where that is another one
     threads : of torch
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with ExchangeFile(fixture) as source, h5py.File(result, "w") as file:
-            file.attrs.update({"format": "cnn-exchange", "format_version": 2, "role": "candidate", "precision": dtype})
-            _Run(source, file, kind, dtype).run()
+            file.attrs.update({"format": "cnn-exchange", "format_version": 2, "role": "candidate",
+                               "precision": written or dtype})
+            _Run(source, file, kind, dtype, written or dtype).run()
     finally:
         torch.set_num_threads(before)
     return result

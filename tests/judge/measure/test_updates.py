@@ -7,12 +7,18 @@ import shutil
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 
+from bridge.exchange.optimizers import Sgd
+from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.updates import UpdateCheck
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.sgd import lost_of_direction
+from bridge.judge.oracle.update import taken
+from bridge.validate.self_test.candidate import train
 from reference.export import export
 from reference.settings import ExportSettings
 
@@ -31,3 +37,17 @@ def test_what_flushing_takes_follows_from_the_rate_of_the_step(tmp_path: Path) -
             check.run(k, {}, {})
             lost.append(lost_of_direction(check.settings, pair.arithmetic))
     assert lost[0] > 0 and lost[1] / lost[0] == pytest.approx(8)
+
+
+def test_weights_may_be_in_use_before_they_are_rounded_for_the_file(tmp_path: Path) -> None:
+    """Float64 weights, written in float32: from the second step on both ends of a step are rounded."""
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(height=12, width=12, steps=2, lr=2.0**-12))
+    train(fixture, result, dtype="float64", written="float32")
+    with open_pair(fixture, result) as pair:
+        found = {(one.name, one.step): one.t for one in compare(pair).judged if one.name.startswith("update/")}
+    assert max(found.values()) <= 1
+    # The first weights are the fixture's, which nobody rounds
+    settings, w, u = Sgd(2.0**-12), np.ones(1, np.float32), Arithmetic(2.0**-24)
+    first, later = (taken(settings, w, w, (w, np.zeros(1)), u, given=given).bound[0] for given in (True, False))
+    assert later - first == 2.0**-24 / 2.0**-12
