@@ -14,6 +14,8 @@ from bridge.operations.operation import Gradients, Number, Operation, Shape
 OVER = (0, 2, 3)
 #: Extents of the last axes
 Sizes = tuple[int, ...]
+#: Share of a variance that the difference of the mean square and the squared mean may lose: three digits
+LOST = 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class BatchNorm2d(Operation):
         mean = self._mean(x, parameters)
         count = x.size // self.num_features
         variance = ((x - mean).squared().sum(OVER) / (count - 1)).by_terms(count)
+        variance = variance.or_as(lambda: self._of_squares(x) * (count / (count - 1)), LOST)
         return {"running_mean": mean.reshape((self.num_features,)), "running_var": variance}
 
     def _mean(self, x: Number, parameters: Mapping[str, Number]) -> Number:
@@ -115,7 +118,9 @@ class BatchNorm2d(Operation):
     def _normalised(self, x: Number, parameters: Mapping[str, Number]) -> tuple[Number, Number]:
         """x with mean 0 and variance 1, and the factor of each channel."""
         distance = x - self._mean(x, parameters)
-        scale = _wide(self._scale(self._variance(distance) if self.training else parameters["running_var"]))
+        variance = self._variance(distance).or_as(
+            lambda: self._of_squares(x), LOST) if self.training else parameters["running_var"]
+        scale = _wide(self._scale(variance))
         return distance * scale, scale
 
     def _variance(self, distance: Number) -> Number:
@@ -126,6 +131,11 @@ class BatchNorm2d(Operation):
         """Of each channel."""
         count = x.size // self.num_features
         return (x.sum(OVER) / count).by_terms(count)
+
+    def _of_squares(self, x: Number) -> Number:
+        """The same as the mean square less the squared mean, as Flax has it: with fewer digits where that is large."""
+        square, mean = self._mean_of(x.squared()), self._mean_of(x)
+        return square - mean.squared()
 
     def _scale(self, variance: Number) -> Number:
         return 1.0 / (variance + self.eps).sqrt()
@@ -203,12 +213,16 @@ class RowNorm(Operation):
     def _normalised(self, x: Number) -> tuple[Number, Number]:
         """Rows with mean 0 and variance 1, and the factor of each."""
         distance = x - self._mean(x)
-        scale = self._scale(self._variance(distance))
+        scale = self._scale(self._variance(distance).or_as(lambda: self._of_squares(x), LOST))
         return distance * scale, scale
 
     def _variance(self, distance: Number) -> Number:
         """Of rows, from the distances of their means."""
         return mean_of_rows(distance.squared())
+
+    def _of_squares(self, x: Number) -> Number:
+        """The same as the mean square less the squared mean, as Flax has it: with fewer digits where that is large."""
+        return mean_of_rows(x.squared()) - mean_of_rows(x).squared()
 
     def _scale(self, variance: Number) -> Number:
         return 1.0 / (variance + self.eps).sqrt()

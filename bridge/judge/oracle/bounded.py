@@ -224,16 +224,18 @@ class Bounded:
         error = self._never_exact(carried * (1 + u) + u * np.abs(value), value == 0 if exact is None else exact)
         return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
 
-    def or_as(self, other: Bounded | Callable[[], Bounded]) -> Bounded:
+    def or_as(self, other: Bounded | Callable[[], Bounded], at_most: float = math.inf) -> Bounded:
         """Return the same number with the larger bound of two ways to compute it: a right program takes either.
 
-        A way that takes long is called only where there is a bound to be had.
+        A way that takes long is called only where there is a bound to be had. One that may lose nearly all digits counts
+        up to a share of the number, `at_most`.
         """
         if callable(other):
             if not self.arithmetic.u:
                 return self
             other = other()
-        return Bounded(self.value, np.maximum(self.error, other.error), self.arithmetic, max(self.terms, other.terms))
+        error = np.minimum(other.error, at_most * np.abs(self.value)) if at_most < math.inf else other.error
+        return Bounded(self.value, np.maximum(self.error, error), self.arithmetic, max(self.terms, other.terms))
 
     def _never_exact(self, error: Array, exact: Array) -> Array:
         """What is computed is exact only where it is 0: a tiny number, or its bound, may itself have underflowed."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from bridge.judge.measure.findings import BUG_ABOVE
 from bridge.operations import Add, Conv2d, Dropout, LayerNorm, Linear, Relu
@@ -160,6 +161,23 @@ def test_an_accumulator_may_begin_with_the_bias() -> None:
         y += case.x[:, i:i + 1] * case.parameters["l/weight"][:, i]
     found["forward/l"] = y
     assert judge_step(case, found)["forward/l"].local <= 1
+
+
+@pytest.mark.parametrize("mean", [0.0, 3.0, 10.0])
+def test_a_variance_may_be_a_mean_square_less_a_squared_mean(mean: float) -> None:
+    """As Flax has it; its derivative, too, is made of numbers of the size of the mean."""
+
+    def forward(_: LayerNorm, inputs: list[torch.Tensor], w: dict[str, torch.Tensor]) -> torch.Tensor:
+        (x,) = inputs
+        middle = x.mean(-1, keepdim=True)
+        variance = (x * x).mean(-1, keepdim=True) - middle * middle
+        return (x - middle) * torch.rsqrt(variance + 1e-5) * w["weight"] + w["bias"]
+
+    case = make_case(Graph([LayerNorm("ln", (6,))]), (200, 6), np.random.default_rng(0))
+    case.x += F32(mean)
+    fast = type("Fast", (LayerNorm,), {"torch_forward": forward})
+    seen = judge_step(case, torch_step(replace(case, graph=Graph([fast("ln", (6,))]))))
+    assert max(one.local for one in seen.values()) <= 1
 
 
 Change = Callable[[Array, Array], Array]
