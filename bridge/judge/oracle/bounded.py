@@ -227,8 +227,8 @@ class Bounded:
     def or_as(self, other: Bounded | Callable[[], Bounded], at_most: float = math.inf) -> Bounded:
         """Return the same number with the larger bound of two ways to compute it: a right program takes either.
 
-        A way that takes long is called only where there is a bound to be had. One that may lose nearly all digits counts
-        up to a share of the number, `at_most`.
+        A way that takes long is called only where there is a bound to be had. One that may lose nearly all digits
+        counts up to a share of the number, `at_most`.
         """
         if callable(other):
             if not self.arithmetic.u:
