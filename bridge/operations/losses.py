@@ -42,6 +42,10 @@ class Loss:
         """Return the factor of the sum, for an output of this shape; few losses look at the target for it."""
         return 1.0 / math.prod(shape) if self.mean else 1.0
 
+    def shared(self, slopes: Number, shape: Shape, factor: float = 1.0) -> Number:
+        """Return derivatives of what is added up, times a factor and the `scale`, as the least exact mean has it."""
+        return slopes.averaged(round(1.0 / self.scale(shape)), factor)
+
     @property
     def reduction(self) -> str:
         """Return torch's name of it, "mean" or "sum"."""
@@ -92,7 +96,7 @@ class PairLoss(Loss):
 
     def backward(self, output: Number, target: Number) -> Number:
         """Return the slopes times the scale."""
-        return self.slope(output, target) * self.scale(output.shape)
+        return self.shared(self.slope(output, target), output.shape)
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ class MeanSquaredError(Loss):
 
     def backward(self, output: Number, target: Number) -> Number:
         """Return ``2 * (output - target)`` times the scale."""
-        return (output - target) * (2.0 * self.scale(output.shape))
+        return self.shared(output - target, output.shape, 2.0)
 
     def torch_forward(self, output: Any, target: Any) -> Any:
         """Return ``torch.nn.functional.mse_loss``."""
@@ -157,9 +161,16 @@ class SmoothL1(PairLoss):
         return (size > self.beta).choose(size - 0.5 * self.beta, d.squared() * 0.5 / self.beta)
 
     def slope(self, y: Number, t: Number) -> Number:
-        """Return the difference over beta, from -1 to 1; torch's of beta = 0 at 0 is 0."""
+        """Return the difference over beta, from -1 to 1; torch's of beta = 0 at 0 is 0.
+
+        As a Huber loss over beta it is divided by beta and multiplied again, and rounds as that does.
+        """
         d = y - t
-        return (_size(d) > self.beta).choose(_sign(d), d / self.beta) if self.beta else _sign(d)
+        if not self.beta:
+            return _sign(d)
+        beta, share = d.exact(self.beta), d / self.beta
+        outside = _sign(d).or_as(_sign(d) / beta * beta)
+        return (_size(d) > self.beta).choose(outside, share.or_as(_from_end(share, 1.0)))
 
     def backward(self, output: Number, target: Number) -> Number:
         """Return the slopes times the scale, by which torch multiplies before it divides by beta."""
@@ -200,7 +211,7 @@ class Huber(PairLoss):
     def slope(self, y: Number, t: Number) -> Number:
         """Return the difference, from -delta to delta."""
         d = y - t
-        return (_size(d) > self.delta).choose(_sign(d) * self.delta, d)
+        return (_size(d) > self.delta).choose(_sign(d) * self.delta, d.or_as(_from_end(d, self.delta)))
 
     def torch_forward(self, output: Any, target: Any) -> Any:
         """Return ``torch.nn.functional.huber_loss``."""
@@ -228,13 +239,14 @@ class BinaryCrossEntropy(PairLoss):
     def slope(self, y: Number, t: Number) -> Number:
         """Return ``(y - t) / (y*(1 - y))``, whose divisor is 1e-12 at least, or the derivatives of both logarithms.
 
-        These, ``(1 - t)/(1 - y) - t/y``, are what automatic differentiation has; where they cancel they round more.
+        These, ``(1 - t)/(1 - y) - t/y``, are what automatic differentiation has, TensorFlow's by reciprocals; where they
+        cancel they round more.
         """
         divisor = (1.0 - y) * y
         enough = divisor > self.smallest
         found = (y - t) / enough.choose(divisor, self.smallest)
         inside = enough.choose(y, 0.5)
-        return found.or_as(enough.choose((1.0 - t) / (1.0 - inside) - t / inside, found))
+        return found.or_as(enough.choose((1.0 - t) * (1.0 / (1.0 - inside)) - t * (1.0 / inside), found))
 
     def torch_forward(self, output: Any, target: Any) -> Any:
         """Return ``torch.nn.functional.binary_cross_entropy``."""
@@ -345,7 +357,7 @@ class CrossEntropy(Loss):
     def _scaled(self, found: Number, output: Number, target: Number) -> Number:
         """Times the scale, which a program may have to add up."""
         if not (self.mean and self.class_indices):
-            return found * self.scale(output.shape)
+            return self.shared(found, output.shape)
         counted = target.moved(self._counted) * target.constants(self._of_classes(target.shape))
         return found / counted.sum(None)
 
@@ -453,6 +465,15 @@ def described_loss(kind: str, given: Mapping[str, Any], mean: bool) -> Loss:
 
 def _size(d: Number) -> Number:
     return (d > 0).choose(d, -d)
+
+
+def _from_end(d: Number, end: float) -> Number:
+    """The size of d as ``(|d| - end) + end``, which rounds at the size of the end.
+
+    So jax.grad has it of optax' Huber loss, ``q*q/2 + delta*(|d| - q)`` with ``q = min(|d|, delta)``. The end is one
+    number of the candidate, whose rounding cancels.
+    """
+    return (_size(d) - d.exact(end)) + d.exact(end)
 
 
 def _sign(d: Number) -> Number:

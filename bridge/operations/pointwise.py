@@ -263,7 +263,7 @@ class Log2(Pointwise):
 
     def gradient(self, dy: Number, z: Number) -> Number:
         """Return ``dy / (z * log(2))``."""
-        return (dy / (z * math.log(2))).or_as(dy / z / math.log(2))
+        return (dy / (z * math.log(2))).or_as(dy * (1.0 / z) / math.log(2))
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Log10(Pointwise):
 
     def gradient(self, dy: Number, z: Number) -> Number:
         """Return ``dy / (z * log(10))``."""
-        return (dy / (z * math.log(10))).or_as(dy / z / math.log(10))
+        return (dy / (z * math.log(10))).or_as(dy * (1.0 / z) / math.log(10))
 
 
 @dataclass(frozen=True)

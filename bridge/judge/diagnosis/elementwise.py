@@ -155,7 +155,7 @@ class LossGradient(Operation):
         return 2 * self.scale * (self.y.value.reshape(-1)[indices] - self.target.reshape(-1)[indices])
 
     def full(self, arithmetic: Arithmetic) -> Bounded:
-        rounding = 4 * arithmetic.u
+        rounding = 5 * arithmetic.u
         value = 2 * self.scale * (self.y.value - self.target)
         error = rounding * np.abs(value) + 2 * self.scale * (1 + rounding) * unwritten(self.y, arithmetic)
         return Bounded(value, arithmetic.with_underflow(error, 1))

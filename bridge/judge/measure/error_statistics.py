@@ -53,6 +53,11 @@ class Statistic:
     norm_error: float = 0.0
 
     @property
+    def worst(self) -> float:
+        """Return |candidate - value| at the element with the largest ratio; `error` may be that of another one."""
+        return abs(self.found - self.expected)
+
+    @property
     def cosine(self) -> float:
         """Return the cosine of the angle between candidate and value; NaN when one of them is zero."""
         if not (self.norm_found > 0 and self.norm_expected > 0):

@@ -183,11 +183,11 @@ def _joined(e: Array, local: tuple[Local, ...], noise: Array | None) -> tuple[Lo
 def _loss(
     y: _Input, target: Array, scale: float, arithmetic: Arithmetic, sums: Sums
 ) -> tuple[Array, Array, tuple[Local, ...]]:
-    """Sum of squares, and dy = 2*scale*(y - t): a difference, two products and a rounded scale.
+    """Sum of squares, and dy = 2*scale*(y - t): a difference, a product and a scale, of a mean of means with three roundings.
 
     The candidate's own y is what it wrote; y - t may be taken before y is rounded.
     """
-    rounding = 4 * arithmetic.u
+    rounding = 5 * arithmetic.u
     d = y.value - target
     sums.loss = float(np.vdot(d, d))
     if y.own is None:
@@ -208,7 +208,7 @@ def _loss(
     if y.own is not None:
         own = 2 * scale * (y.own - target)
         lost = lost + 2 * scale * (1 + rounding) * unwritten
-        local = (Local(own, arithmetic.with_underflow(rounding * np.abs(own) + lost, 1), 4),)
+        local = (Local(own, arithmetic.with_underflow(rounding * np.abs(own) + lost, 1), 5),)
     return 2 * scale * d, arithmetic.with_underflow(e, 1), local
 
 
