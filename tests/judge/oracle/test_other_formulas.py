@@ -145,7 +145,7 @@ FUNCTIONS: dict[str, tuple[pointwise.Pointwise, Callable[[Array], Array], Callab
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_other_formulas_of_activations_are_inside_the_bounds(kind: str) -> None:
     function, value, gradient = FUNCTIONS[kind]
-    rng, size = np.random.default_rng(7), np.repeat([0.05, 1.0, 20.0], 66_666 if kind == "log10" else 20_000)
+    rng, size = np.random.default_rng(49), np.repeat([0.05, 1.0, 20.0], 20_000)
     z = (size * rng.standard_normal(size.size)).astype(f).clip(-80, 80)
     z = np.abs(z) + f(1e-3) if kind == "log10" else z
     dy = rng.standard_normal(z.size).astype(f)
