@@ -43,8 +43,11 @@ ALIGNED = 24
 ALIKE, ALIKE_IN_A_CHANNEL = 4.0, 8.0
 #: Cosine of errors with right values, or with a constant, that is no accident of many numbers
 RELATED = 0.75
-#: Correlation of errors that different algorithms do not have
-CORRELATED = 0.1
+#: Elements of a channel of which that can be said
+FEWEST = 8
+#: Correlation of errors that different algorithms do not have: of few elements, or where errors are hardly larger than
+#: the last digit that all of them round, it is 0.3; that of two programs of one algorithm may be as small
+CORRELATED = 0.5
 #: In place of a size 0 in a quotient
 TINY = 1e-300
 #: Algorithms by whose bounds everything is compared, and convolutions, the smallest, by which these are chosen
@@ -104,7 +107,7 @@ class Likeness:
     @property
     def order(self) -> tuple[float, float]:
         """Return a key: the most alike first."""
-        return -self.correlation if self.agrees else 0.0, abs(math.log(self.ratio))
+        return -self.correlation, abs(math.log(self.ratio))
 
 
 def recognise(pair: FilePair, comparison: Comparison, allowed: frozenset[str] = frozenset()) -> Recognised | None:
@@ -144,7 +147,7 @@ def _recognised(found: OtherAlgorithm, pair: FilePair, compared: Comparison, *, 
     words = f"OTHER ALGORITHM than direct sums: {shown}, and nothing is further off than that explains."
     hint = (
         f"That is rounding where it is meant: declare it in the file (conv_algorithm = '{family}'), or say "
-        f"--allow {family}. A bug smaller than its rounding cannot be excluded."
+        f"--allow {family}{', or which of them it is' if found.others else ''}. A bug smaller than its rounding cannot be excluded."
     )
     return Recognised(Outcome.PRECISION, words, pair, compared, (hint,), besides, algorithms=(found,))
 
@@ -305,19 +308,40 @@ class Errors:
         if (self._related(self.error) > chance + 2 * self._related(theirs)).any():
             return None
         ratio = _ratio(self.error, theirs)
-        if ratio is None:
+        if ratio is None or self._is_fault(theirs, u):
             return None
         correlation = float(np.vdot(self.error, theirs)) / (_norm(self.error) * _norm(theirs))
         return Likeness(algorithm, t, ratio, correlation)
 
-    def _t(self, algorithm: Algorithm, u: float) -> float:
-        """T of the candidate by the bound of an algorithm."""
+    def _is_fault(self, theirs: Array, u: float) -> bool:
+        """Whether a factor and a constant of each channel leave errors of sums of products, and explain more of those of
+        all channels together than half the way from an algorithm's to all, whose own may be such in a part.
+
+        Of few numbers a factor and a constant explain much by chance.
+        """
+        if self.error[0].size < FEWEST:
+            return False
+        share = [math.sqrt(max(0.0, 1 - (_norm(self._rest(one)) / _norm(one)) ** 2)) for one in (self.error, theirs)]
+        if not share[0] > max(RELATED, (1 + share[1]) / 2):
+            return False
+        return self._t(Direct("", ""), u, self._rest(self.error)) <= 1
+
+    def _rest(self, error: Array) -> Array:
+        """What a factor of the right values and a constant leave in each channel."""
+        rest = np.empty_like(error)
+        for k, (one, right) in enumerate(zip(error, self.right, strict=True)):
+            columns = np.stack([right.ravel(), np.ones(right.size)], 1)
+            rest[k] = (one.ravel() - columns @ np.linalg.lstsq(columns, one.ravel(), rcond=None)[0]).reshape(one.shape)
+        return rest
+
+    def _t(self, algorithm: Algorithm, u: float, error: Array | None = None) -> float:
+        """T of the candidate, or of other errors, by the bound of an algorithm."""
         x, w = (np.abs(one.astype(np.float64)) for one in (self.sample.x, self.sample.w))
         noise = algorithm.forward_bound(x, w, self.sample.layer)
         bound = Arithmetic(u, algorithm.operand).factor(self.n) * self.absolute
         bound = bound + u * (noise if noise.size == 1 else self.sample.cut(noise)) + self.sample.spare
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.abs(self.error) / bound
+            ratio = np.abs(self.error if error is None else error) / bound
         return float(np.nan_to_num(ratio, nan=0.0, posinf=math.inf).max())
 
     def _computed(self, algorithm: Algorithm) -> Array:

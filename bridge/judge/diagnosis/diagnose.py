@@ -156,7 +156,7 @@ class _Doctor:
         search = Search(case, self.cases.deadline)
         if (same := self.damage.of(judged, case, search.t > 1)) is not None:
             return replace(self._said(judged, *same[0]), seen=same[1])
-        if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(case):
+        if search.t <= 1 or _overflows(case.found, search.truth.value) or self._copied_wrongly(search):
             return None
         return self._searched(judged, search)
 
@@ -221,19 +221,20 @@ class _Doctor:
         cases = [self.cases.case("loss", other.step) for other in late]
         return self._described(search, tuple(case for case in cases if case is not None))
 
-    def _copied_wrongly(self, case: Case) -> bool:
+    def _copied_wrongly(self, search: Search) -> bool:
         """Right by the right inputs: only the file's copy of one is wrong, and that was found already."""
+        case, own = search.case, search.truth.value
         graph = case.graph
         if graph.step in self.cases.recomputed:
             right = self.cases.recompute(graph).operation(case.name)
-            if Search(replace(case, right=right), self.cases.deadline).t <= 1:
+            if Search(replace(case, right=right), self.cases.deadline).follows(own):
                 return True
         wrong = [name for name in graph.inputs(case.name) if name in self.found]
         unsaved = self.unsaved.get(graph.step, {})
         if not wrong and not unsaved:
             return False
         other = StepGraph(self.pair, graph.step, graph.weights | unsaved, ignored=frozenset(wrong))
-        return Search(Case(case.name, other, other.operation(case.name), case.found)).t <= 1
+        return Search(Case(case.name, other, other.operation(case.name), case.found)).follows(own)
 
     def _first_weights(self, judged: Judged, parameter: str) -> Finding | None:
         graph = self.cases.graph(0)

@@ -32,6 +32,8 @@ from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
 from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.measure.error_statistics import measure
+from bridge.judge.measure.per_batch import width
+from bridge.judge.measure.updates import WIDE
 
 Array = np.ndarray
 
@@ -396,11 +398,24 @@ class Search:
                              self._in_graph and not isinstance(one.hypothesis.operation, OF_GRAPHS)),
         )
 
-    def t_of(self, predicted: Bounded) -> float:
-        """Return T of the candidate against a prediction."""
+    def t_of(self, predicted: Bounded, found: Array | None = None) -> float:
+        """Return T of the candidate, or of other numbers, against a prediction."""
         error = np.zeros(1) if predicted.error is None else predicted.error
         value = predicted.value.reshape(-1)
-        return measure(self.found, value, np.broadcast_to(error, predicted.value.shape).reshape(-1)).t
+        numbers = self.found if found is None else found.reshape(-1)
+        return measure(numbers, value, np.broadcast_to(error, predicted.value.shape).reshape(-1)).t
+
+    def follows(self, otherwise: Array) -> bool:
+        """Return whether the tensor is right, inside a bound that shows something: one that is a hundredth of it, or that
+        what would be right otherwise is outside of. A wider one acquits nothing.
+
+        Parameters
+        ----------
+        otherwise : what other inputs make, by which the tensor is wrong
+        """
+        error = np.zeros(1) if self.truth.error is None else self.truth.error
+        narrow = self.case.updating is None and width(self.truth.value, error) <= WIDE
+        return self.t <= 1 and (narrow or self.t_of(self.truth, otherwise) > 1)
 
     def _runner_up(self, accepted: list[Explanation]) -> Explanation | None:
         """Of what was rejected that which leaves the least of the error. Where nothing is accepted it is a claim, which

@@ -38,8 +38,10 @@ def moved_by_right_gradient(cases: Cases, step: int, parameter: str) -> bool:
         graph = cases.graph(step)
         return None if graph is None else cases.recompute(graph)
 
+    own = new_weights_case(cases.pair, graph, step, parameter, True, cases.graph)
+    otherwise = None if own is None else own.right.full(graph.arithmetic).value
     for graphs in (cases.graph, recomputed) if cases.recomputed else (cases.graph,):
         case = new_weights_case(cases.pair, graph, step, parameter, False, graphs)
-        if case is not None and Search(case, cases.deadline).t <= 1:
+        if case is not None and otherwise is not None and Search(case, cases.deadline).follows(otherwise):
             return True
     return False
