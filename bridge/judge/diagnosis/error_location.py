@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.last_place import moves
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.records import Explanation
+from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 
 Array = np.ndarray
 
@@ -41,7 +43,7 @@ class Place:
     explanation: Explanation | None = None
 
 
-def locate(found: Array, truth: Bounded, before: Array | None = None) -> Place:
+def locate(found: Array, truth: Bounded, before: Array | None = None, u: float = UNIT_ROUNDOFF["float32"]) -> Place:
     """Find the wrong elements of a tensor and say where they are.
 
     Parameters
@@ -49,6 +51,7 @@ def locate(found: Array, truth: Bounded, before: Array | None = None) -> Place:
     found : what the candidate has
     truth : the right tensor and its bound
     before : the candidate's tensor of the step before, whose memory this may still hold
+    u : unit roundoff of the candidate
     """
     value = truth.value
     found = found.reshape(value.shape)
@@ -59,7 +62,7 @@ def locate(found: Array, truth: Bounded, before: Array | None = None) -> Place:
     if not flat.size:
         return Place("nowhere", 0)
     said = _said(wrong, flat)
-    betrayed = _betrayed(found, value, error, wrong, flat, before)
+    betrayed = _betrayed(found, value, error, wrong, flat, before) if moves(value, found, wrong, u) else None
     return Place(said, int(flat.size), betrayed)
 
 

@@ -25,6 +25,7 @@ from bridge.judge.diagnosis.evidence.words import indices
 from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
 from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, Within, join, joined
 from bridge.judge.diagnosis.information import says_enough
+from bridge.judge.diagnosis.last_place import moves
 from bridge.judge.diagnosis.layouts import layouts
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.overflow import overflow
@@ -133,7 +134,7 @@ class Search:
     @property
     def place(self) -> Place:
         """Return where the tensor is wrong."""
-        return locate(self.case.found, self.truth, self.case.earlier.get("the step before"))
+        return locate(self.case.found, self.truth, self.case.earlier.get("the step before"), self.arithmetic.u)
 
     def run(
         self, place: Place, unobserved: Callable[[Search], list[Explanation]] | None = None
@@ -356,7 +357,7 @@ class Search:
                 if time.monotonic() > self.deadline:
                     self.cut = True
                     break
-                one.t, one.confirmed = self.t_of(one.hypothesis.operation.full(self.arithmetic)), True
+                one.t, one.confirmed = self.explained(one.hypothesis.operation.full(self.arithmetic)), True
             if one.t <= self.limit and not self._says_nothing(one) and self.says_enough(
                     one.hypothesis.operation.full(self.arithmetic), one.t, fitted=one.hypothesis.fitted):
                 accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t, rest=one.rest))
@@ -397,6 +398,11 @@ class Search:
             key=lambda one: (*one.hypothesis.complexity, one.hypothesis.kinds != (kind("precision"),),
                              self._in_graph and not isinstance(one.hypothesis.operation, OF_GRAPHS)),
         )
+
+    def explained(self, predicted: Bounded) -> float:
+        """Return T of the candidate against a prediction; infinite where that is what is right but for the last place."""
+        other = np.broadcast_to(predicted.value, self.truth.value.shape)
+        return self.t_of(predicted) if moves(self.truth.value, other, self.wrong, self.arithmetic.u) else math.inf
 
     def t_of(self, predicted: Bounded, found: Array | None = None) -> float:
         """Return T of the candidate, or of other numbers, against a prediction."""

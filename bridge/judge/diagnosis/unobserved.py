@@ -99,7 +99,7 @@ def _explained(
     near = search.near(predicted)
     graph = planted(True) if near <= REJECTED else None
     whole = None if graph is None else _predicted(search.case, graph)
-    t = near if whole is None else search.t_of(whole)
+    t = near if whole is None else search.explained(whole)
     found = Explanation(one.kinds, detail, t, rest=search.rest(predicted))
     if whole is not None and t <= search.limit and search.says_enough(whole, t, fitted=one.fitted):
         return [found]

@@ -107,7 +107,8 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
     if len(axes) != found.ndim:
         return None
     error = np.zeros(1) if truth.error is None else truth.error
-    view = View(found, truth.value, error, axes, others, _operands(case), case.dimensions)
+    view = View(found, truth.value, error, axes, others, _operands(case), case.dimensions,
+                u=case.graph.arithmetic.u)
     if view.at.size < 2 or not view.error > 0:
         return planes(case)
     # What is one number wherever it is wrong is seen at once
@@ -165,7 +166,8 @@ def _where_wrong(case: Case, view: View, tensors: dict[str, Array], late: Callab
     where = _among(view)
     if wrong.size > MOST:
         wrong = np.sort(np.random.default_rng(0).choice(wrong, MOST, replace=False))
-    part = View(view.found, view.right, view.bound, view.axes, view.others, view.operands, view.dimensions, wrong)
+    part = View(view.found, view.right, view.bound, view.axes, view.others, view.operands, view.dimensions, wrong,
+                u=view.u)
     # Of few that are spared only zeros are told from what is said of all
     every = _of_wrong(part) if wrong.size < most * size else (constants,)
     best = chosen(_seen(part, late, matchers or every))

@@ -83,7 +83,8 @@ def pitches(view: View) -> Iterator[Seen]:
             there = index % pitch < block
             source = np.where(there, index // pitch * block + index % pitch, 0)
             predicted = np.where(there, flat[source], 0.0)
-            few = view.at[there[view.at]][:PROBES]
+            # What begins where it should is no news
+            few = view.at[(there & (source != index))[view.at]][:PROBES]
             if not _near(view.found.reshape(-1)[few], predicted[few]):
                 continue
             gap = view.found.reshape(-1)[~there]

@@ -26,7 +26,7 @@ def constants(view: View) -> Iterator[Seen]:
     """Yield one number in all wrong elements."""
     value = float(view.f[0])
     nothing = bool((np.abs(view.f) <= 2 * view.e).all() and view.rest(np.zeros_like(view.f)) <= MOSTLY)
-    if view.f.size > 1 and ((view.f == value).all() or nothing):
+    if view.f.size > 1 and ((view.f == value).all() or nothing) and view.rest(view.f) == 0:
         if value == 0 or nothing:
             yield Seen("it is 0", "whether this part is ever computed, and what clears it afterwards", 0.0)
         else:
@@ -111,7 +111,7 @@ def levels(view: View) -> Iterator[Seen]:
         if 4 <= found.size <= min(LEVELS, view.f.size // 8) and np.unique(chosen).size >= 4 * found.size:
             order = np.lexsort((view.f, chosen))
             runs = 1 + np.count_nonzero(np.diff(view.f[order]))
-            if runs == found.size:
+            if runs == found.size and view.rest(view.f) == 0:
                 yield Seen(f"it takes {found.size} different numbers only, each for a range of {name}",
                            "a table of values, or an argument of few bits", 0.0, ENOUGH)
 

@@ -10,7 +10,9 @@ import numpy as np
 
 from bridge.judge.diagnosis.information import FITTED, bits, place_bits, place_of_each
 from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.last_place import moves
 from bridge.judge.diagnosis.records import EXACT, Seen
+from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 
 Array = np.ndarray
 
@@ -50,6 +52,7 @@ class View:
     operands : what the right tensor is made of element by element, by description
     dimensions : numbers by name, for factors
     at : flat indices of the elements that are looked at: they lie in the part that is wrong
+    u : unit roundoff of the candidate
     left : of an operand that was solved for: the share of the result's error that it leaves, measured where it was not
         fitted
     """
@@ -63,6 +66,7 @@ class View:
     dimensions: dict[str, int] = field(default_factory=dict)
     at: Array = field(default_factory=lambda: np.zeros(0, int))
     left: float = np.inf
+    u: float = UNIT_ROUNDOFF["float32"]
 
     def __post_init__(self) -> None:
         self.bound = np.broadcast_to(self.bound, self.right.shape)
@@ -107,7 +111,9 @@ class View:
             left = float(np.linalg.norm(off))
             size = np.abs(predicted[chosen]) + np.abs(self.f[chosen])
             inside = bool((off <= 2 * self.e[chosen] + 4e-7 * size).all())
-        if not error > 0 or not np.isfinite(left):
+            moved = moves(self.r[chosen], np.broadcast_to(predicted, self.f.shape)[chosen],
+                          self.wrong.reshape(-1)[self.at][chosen], self.u)
+        if not error > 0 or not np.isfinite(left) or not moved:
             return np.inf
         # Rounding alone is left
         rest = min(left / error, EXACT) if inside and left < 0.5 * error else left / error
