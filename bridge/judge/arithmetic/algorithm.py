@@ -322,7 +322,7 @@ class Errors:
         if self.error[0].size < FEWEST:
             return False
         share = [math.sqrt(max(0.0, 1 - (_norm(self._rest(one)) / _norm(one)) ** 2)) for one in (self.error, theirs)]
-        if not share[0] > max(RELATED, (1 + share[1]) / 2):
+        if not share[0] > (1 + share[1]) / 2:
             return False
         return self._t(Direct("", ""), u, self._rest(self.error)) <= 1
 

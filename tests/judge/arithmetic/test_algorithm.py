@@ -21,6 +21,7 @@ from bridge.exchange.model import Conv2d
 from bridge.judge.arithmetic import algorithm as recognition
 from bridge.judge.judge import Judgement, judge
 from bridge.judge.oracle.algorithms import Algorithm, known, transposed, turned_kernels
+from bridge.judge.oracle.error_model import total_roundoff
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.fast_algorithms import PROGRAMS
 from bridge.validate.self_test.healthy import NoLibrary
@@ -34,6 +35,8 @@ Tensor = torch.Tensor
 NAMED = {one.name: one for one in known()}
 F4, F6 = NAMED["Winograd F(4x4)"], NAMED["Winograd F(6x6)"]
 undiagnosed = partial(judge, diagnosing=False)
+Array = np.ndarray
+UNIT = total_roundoff("float32")
 
 
 def net() -> nn.Module:
@@ -195,6 +198,51 @@ def test_a_layer_that_is_a_little_too_small_is_a_bug(fixture: Path, tmp_path: Pa
         1 - 4e-7 * (layer.name == "0")))
     found = undiagnosed(fixture, train(fixture, tmp_path / "result.h5", wrong))
     assert max(one.t for one in found.comparison.judged) < 2 and found.verdict.exit_code == 1, found.verdict.words
+
+
+def sampled(x: Array, w: Array, found: Array) -> recognition.Errors:
+    """The errors of a convolution with a border of one pixel."""
+    layer = Conv2d("one", len(x), len(w), (3, 3), padding=(1, 1))
+    sample = recognition.Sample("forward/one", 0, layer, layer, x, w, np.zeros((len(w), 1, 1), np.float32), found,
+                                (slice(None), slice(None)), 0, lambda: x[None])
+    return recognition.Errors.of(sample)
+
+
+def operands(seed: int, channels: int, size: int) -> tuple[Array, Array]:
+    """An image of one channel, and filters that make so many of it."""
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal((1, size, size)).astype(np.float32),
+            rng.standard_normal((channels, 1, 3, 3)).astype(np.float32))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_factor_is_no_algorithm_whatever_the_processor_rounds(seed: int) -> None:
+    """Errors inside the bound of sums, of whichever size and order, and a factor that takes them outside."""
+    x, w = operands(seed, 1, 24)
+    right = sampled(x, w, np.zeros((1, 24, 24), np.float32))
+    noise = np.random.default_rng(seed).uniform(-1, 1, right.right.shape) * 2.0**-24 * right.n * right.absolute
+    for size in (0.1, 0.4):
+        errors = sampled(x, w, (right.right * (1 - 6e-7) + size * noise).astype(np.float32))
+        assert errors.alike(UNIT) == [] and errors._t(recognition.Direct("", ""), UNIT) > 1
+    errors = sampled(x, w, F6.forward(x, w, right.sample.layer))
+    assert errors._t(recognition.Direct("", ""), UNIT) > 1 and errors.alike(UNIT)[0].algorithm == F6
+
+
+def by_fourier(x: Array, w: Array, side: int) -> Array:
+    """By transforms of images of another size than the judge's."""
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    product = np.einsum("kcij,cij->kij", np.fft.rfft2(w, (side, side)).conj(), np.fft.rfft2(padded, (side, side)))
+    return np.fft.irfft2(product.astype(np.complex64), (side, side))[:, : x.shape[1], : x.shape[2]].astype(np.float32)
+
+
+@pytest.mark.parametrize(("channels", "size", "side"), [(2, 12, 15), (4, 12, 15), (8, 12, 15), (2, 20, 24)])
+def test_fft_is_never_named_as_another_alone(channels: int, size: int, side: int) -> None:
+    """Algorithms agree in part, since all round the same last digit: then their families are named together."""
+    for seed in (2, 4):
+        x, w = operands(seed, channels, size)
+        alike = sampled(x, w, by_fourier(x, w, side)).alike(UNIT)
+        assert "fft" in {one.algorithm.family for one in alike}
+        assert alike[0].algorithm.family == "fft" or not alike[0].agrees, (seed, alike[0])
 
 
 def test_what_only_follows_from_a_bug_is_no_algorithm(fixture: Path, tmp_path: Path) -> None:
