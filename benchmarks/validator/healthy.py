@@ -36,6 +36,7 @@ from torch import nn
 from benchmarks.harness.document import RESULTS, versions
 from benchmarks.harness.tables import table
 from benchmarks.validator import wider_programs
+from benchmarks.validator.other_formulas import OtherFormulas
 from benchmarks.validator.random_graphs import Layer, Network, draw_network, draw_settings
 from benchmarks.validator.trained import TRAINED
 from bridge.common import cli
@@ -100,8 +101,9 @@ def _jax_graph() -> tuple[Healthy, ...]:
 
 
 #: Of graphs; every second one is the program itself
-GRAPH_PROGRAMS: tuple[Healthy, ...] = (Healthy("graph: cnn_step", run_cnn_step), *ON_GRAPHS,
-                                       *wider_programs.GRAPHS, *_jax_graph())
+GRAPH_PROGRAMS: tuple[Healthy, ...] = (
+    Healthy("graph: cnn_step", run_cnn_step), *ON_GRAPHS, *wider_programs.GRAPHS, *_jax_graph(),
+    Healthy("graph: other formulas", lambda fixture, result: train_graph(fixture, result, OtherFormulas)))
 #: What is the third number of a configuration with a graph
 GRAPH = 1
 

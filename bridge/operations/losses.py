@@ -468,12 +468,13 @@ def _size(d: Number) -> Number:
 
 
 def _from_end(d: Number, end: float) -> Number:
-    """The size of d as ``(|d| - end) + end``, which rounds at the size of the end.
+    """The size of d as ``((|d|/2 - end) + |d|/2) + end``, which rounds at the size of the end.
 
-    So jax.grad has it of optax' Huber loss, ``q*q/2 + delta*(|d| - q)`` with ``q = min(|d|, delta)``. The end is one
-    number of the candidate, whose rounding cancels.
+    So automatic differentiation adds it up of optax' Huber loss, ``q*q/2 + delta*(|d| - q)`` with ``q = min(|d|,
+    delta)``, each q by itself or both at once. The end is one number of the candidate, whose rounding cancels.
     """
-    return (_size(d) - d.exact(end)) + d.exact(end)
+    half, end = _size(d) * 0.5, d.exact(end)
+    return ((half - end) + half) + end
 
 
 def _sign(d: Number) -> Number:

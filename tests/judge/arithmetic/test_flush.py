@@ -19,7 +19,7 @@ from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.operations import Operations
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.candidates import plant
+from tests.helpers.candidates import plant, result_of
 
 Tensor = torch.Tensor
 undiagnosed = partial(judge, diagnosing=False)
@@ -87,6 +87,43 @@ def test_it_can_be_declared(fixture: Path, tmp_path: Path) -> None:
         file.attrs["subnormals"] = "rounded"
     with pytest.raises(FileError, match="subnormals: 'rounded' found, expected kept or flushed"):
         undiagnosed(fixture, result)
+
+
+class Spread(nn.Module):
+    """Logits so far apart that some probabilities are subnormal numbers, beside others that round as numbers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat, self.line = nn.Flatten(), nn.Linear(16, 8)
+        with torch.no_grad():
+            self.line.bias.copy_(torch.linspace(0, -92, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.line(self.flat(x))
+        return logits
+
+
+def test_large_numbers_beside_those_that_are_flushed_may_round(tmp_path: Path) -> None:
+    path = tmp_path / "fixture.h5"
+    export(path, ExportSettings(height=4, width=4, batch=6, steps=1, loss="cross_entropy", model=Spread, threads=1))
+    changed = []
+
+    def flush(file: h5py.File) -> None:
+        def one(name: str, node: object) -> None:
+            if isinstance(node, h5py.Dataset) and node.dtype == np.float32:
+                tiny = (node[()] != 0) & (np.abs(node[()]) < TINY)
+                node[...] = np.where(tiny, np.float32(0), node[()])
+                changed.append(tiny.any())
+
+        file.visititems(one)
+
+    result = result_of(path, flush)
+    found = undiagnosed(path, result)
+    assert any(changed) and found.verdict.exit_code == 0, found.verdict.words
+    assert found.verdict.hints[0].startswith("Numbers below 1.2e-38 became 0 (flush to zero): 1 tensor would be")
+    # An ordinary number that is 0 beside them is none of them
+    wrong = plant(result, tmp_path / "wrong.h5", {"steps/0/grads/line/output": lambda g: g * (np.abs(g) > 1e-20)})
+    assert undiagnosed(path, wrong).verdict.exit_code == 1
 
 
 def test_a_bug_among_tiny_numbers_is_a_bug(fixture: Path, tmp_path: Path) -> None:

@@ -38,9 +38,11 @@ def by_two(x: Array) -> Array:
 
 
 def of_optax(e: Array, delta: np.float32, g: Array) -> Array:
-    """The gradient of ``q*q/2 + delta*(|e| - q)`` by jax.grad, g times, as its tape adds it up."""
+    """The gradient of ``q*q/2 + delta*(|e| - q)`` by jax.grad, g times, as its tape adds it up, of q**2 or q*q."""
     q = np.minimum(np.abs(e), delta)
-    return np.where(np.abs(e) < delta, (g * q - g * delta) + g * delta, g * delta) * np.sign(e)
+    half = g * q * f(0.5)
+    both = np.where(np.arange(e.size).reshape(e.shape) % 2, (g * q - g * delta), (half - g * delta) + half)
+    return np.where(np.abs(e) < delta, both + g * delta, g * delta) * np.sign(e)
 
 
 def of_means(shape: tuple[int, int]) -> np.float32:
