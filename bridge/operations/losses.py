@@ -239,8 +239,8 @@ class BinaryCrossEntropy(PairLoss):
     def slope(self, y: Number, t: Number) -> Number:
         """Return ``(y - t) / (y*(1 - y))``, whose divisor is 1e-12 at least, or the derivatives of both logarithms.
 
-        These, ``(1 - t)/(1 - y) - t/y``, are what automatic differentiation has, TensorFlow's by reciprocals; where they
-        cancel they round more.
+        These, ``(1 - t)/(1 - y) - t/y``, are what automatic differentiation has, TensorFlow's by reciprocals; where
+        they cancel they round more.
         """
         divisor = (1.0 - y) * y
         enough = divisor > self.smallest

@@ -34,4 +34,5 @@ def moves(right: Array, other: Array, wrong: Array, u: float) -> bool:
     """
     with np.errstate(invalid="ignore", over="ignore"):
         same = np.abs(other - right) <= LAST_PLACES * u * np.maximum(np.abs(other), np.abs(right))
+        same &= np.isfinite(other)
     return bool(np.mean(~(same[wrong] if wrong.any() else same)) >= MOVED)

@@ -400,7 +400,8 @@ class Search:
         )
 
     def explained(self, predicted: Bounded) -> float:
-        """Return T of the candidate against a prediction; infinite where that is what is right but for the last place."""
+        """Return T of the candidate against a prediction; infinite where that is the right tensor but for the last place.
+        """
         other = np.broadcast_to(predicted.value, self.truth.value.shape)
         return self.t_of(predicted) if moves(self.truth.value, other, self.wrong, self.arithmetic.u) else math.inf
 
@@ -412,8 +413,9 @@ class Search:
         return measure(numbers, value, np.broadcast_to(error, predicted.value.shape).reshape(-1)).t
 
     def follows(self, otherwise: Array) -> bool:
-        """Return whether the tensor is right, inside a bound that shows something: one that is a hundredth of it, or that
-        what would be right otherwise is outside of. A wider one acquits nothing.
+        """Return whether the tensor is right, inside a bound that shows something.
+
+        That is a hundredth of it, or what would be right otherwise is outside of it. A wider one acquits nothing.
 
         Parameters
         ----------

@@ -38,7 +38,7 @@ Pair = tuple[int, int]
 FUNCTION_ULP = 4
 #: What ``exp2(x * log2(e))`` is off by, relative, in units of ``u * |x|``: 1 of the rounded product, 0.22 of log2(e) in
 #: float32. So CUDA's __expf (2 + 1.173*|x| units in the last place, as its programming guide says) and Triton's exp,
-#: by which torch.compile and attention kernels compute; and the largest |x| of which the exponential is not 0 or infinite
+#: by which torch.compile and attention kernels compute; and the |x| beyond which an exponential is 0 or infinite
 BY_TWO, LARGEST_EXPONENT = 1.25, 745.0
 
 
@@ -450,8 +450,8 @@ class Bounded:
         """Return the error function.
 
         By 7.1.26 of M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions, it has an absolute error of
-        1.5e-7 and that of the roundings of a polynomial of degree 5, which is 1 near 0: in float32 together 10.9 u there,
-        at most, and 2.5 u where the exponential beside the polynomial is small.
+        1.5e-7 and that of the roundings of a polynomial of degree 5, which is 1 near 0: in float32 together 10.9 u
+        there, at most, and 2.5 u where the exponential beside the polynomial is small.
         """
         found = self._function(_erf)
         lost = (12 - 6 * np.abs(found.value)) * self.arithmetic.u * (found.value != 0)
