@@ -287,13 +287,14 @@ class Search:
             return
         read = predicted[_sources(shape, names)]
         self.count += len(every)
-        for old in (None, self.case.earlier.get("the step before"), self.case.earlier.get("all steps before")):
-            rest = self.found if old is None else self.found - old.reshape(-1)
-            best = int(np.linalg.norm(read - rest, axis=1).argmin())
-            one = next(output_faults.read_in(base, every[best]))
-            self._try([one] if old is None else output_faults.from_memory(one, self.case.earlier))
-        slope = (read @ self.found) / (read * read).sum(1)
-        best = int(np.linalg.norm(slope[:, None] * read - self.found, axis=1).argmin())
+        old = [None, self.case.earlier.get("the step before"), self.case.earlier.get("all steps before")]
+        rests = np.stack([self.found if one is None else self.found - one.reshape(-1) for one in old], 1)
+        # |read - rest|^2 without |rest|^2, and what is left of |found|^2 by the best factor: one product for all
+        size, along = np.einsum("ij,ij->i", read, read), read @ rests
+        for before, distance in zip(old, (size[:, None] - 2 * along).T, strict=True):
+            one = next(output_faults.read_in(base, every[_first_of_smallest(distance, size)]))
+            self._try([one] if before is None else output_faults.from_memory(one, self.case.earlier))
+        best = _first_of_smallest(-along[:, 0] ** 2 / np.maximum(size, np.finfo(float).tiny), size)
         one = next(output_faults.read_in(base, every[best]))
         self._try(_maybe(self._scaled(one, read[best][self.sample])))
 
@@ -452,6 +453,11 @@ def _is_common(one: Hypothesis) -> bool:
 def _maybe(one: Hypothesis | None) -> Iterator[Hypothesis]:
     if one is not None:
         yield one
+
+
+def _first_of_smallest(distances: Array, scale: Array) -> int:
+    """The first of the smallest numbers, equal but for the rounding of sums of this scale: layouts may be the same."""
+    return int(np.argmax(distances <= distances.min() + 1e-12 * scale.max()))
 
 
 @functools.lru_cache(maxsize=4)
