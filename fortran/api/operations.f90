@@ -12,7 +12,7 @@ module cnn_api_operations
    use cnn_core_text, only : name_type, to_text
    use cnn_devices, only : open_device
    use cnn_operations_attributes, only : attributes_from, attributes_type
-   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_levels, only : loops_of
    use cnn_operations_loops_table, only : loops_type
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type

@@ -6,7 +6,7 @@
 module cnn_cpu_instruction_sets
    use, intrinsic :: iso_c_binding, only : c_int
    use cnn_core_error, only : error_type, fail
-   use cnn_cpu_kernels_levels, only : compiled_levels
+   use cnn_cpu_kernels_levels, only : is_compiled
    implicit none
    private
 
@@ -30,7 +30,7 @@ contains
 
    !> The highest level that this processor has, and this library
    integer function best_level()
-      best_level = min(int(cpu_features()), compiled_levels)
+      best_level = findloc(is_compiled(:cpu_features()), .true., dim=1, back=.true.)
    end function best_level
 
    !> The level of the environment variable, or the best
@@ -52,6 +52,9 @@ contains
       else if (level > best) then
          call fail(error, variable//" is """//trim(wanted)//""", but the best that this processor and this build "// &
             & "have is "//level_name(best))
+      else if (.not. is_compiled(level)) then
+         call fail(error, variable//" is """//trim(wanted)//""", which this build leaves out: it has the instruction set of "// &
+            & "the machine alone, and the option levels=all brings all")
       end if
    end subroutine choose_level
 

@@ -8,7 +8,7 @@ module cnn_operations_losses
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_from, attributes_type
-   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_levels, only : loops_of
    use cnn_operations_loops_table, only : loops_type
    use cnn_operations_primitives, only : run_primitive => compute
    implicit none

@@ -10,7 +10,7 @@ module cnn_operations_primitives
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
-   use cnn_operations_loops, only : loops_of
+   use cnn_operations_loops_levels, only : loops_of
    use cnn_operations_loops_table, only : loops_type
    implicit none
    private

@@ -36,9 +36,6 @@ ROOMS = {
     "api": "core cpu cuda/plans cuda/info . oracle operations optimizers model io",
 }
 
-#: Ends of the names of files that hold one module of two machines
-ALTERNATIVE = re.compile(r"_(x86|other)$")
-
 #: What meson writes into the gaps of a template, see fortran/cpu/kernels/meson.build
 TEMPLATES = {"@PRECISION@": ["f32", "f64"], "@LEVEL@": ["baseline", "avx2", "avx512"]}
 
@@ -98,7 +95,7 @@ def misnamed(root: Path) -> list[str]:
     wrong = []
     for name, path in modules(root):
         parts = path.relative_to(root / "fortran").parts
-        expected = "_".join(("cnn", *parts[:-1], ALTERNATIVE.sub("", path.name.partition(".")[0])))
+        expected = "_".join(("cnn", *parts[:-1], path.name.partition(".")[0]))
         if path.suffix == ".in":
             name = re.sub(f"(_f32|_f64)?_({'|'.join(TEMPLATES['@LEVEL@'])})$", "", name)
         if name == "cnn":
@@ -160,7 +157,7 @@ def test_a_wrong_arrow_would_be_found(root: Path, tmp_path: Path, name: str, old
     ("model/network_step.f90", "(cnn_model_network) cnn_model_network_step\n", "(cnn_model_network) cnn_step\n"),
     ("cpu/kernels/tiles.f90.in", "module cnn_cpu_kernels_tiles_@", "module cnn_kernels_tiles_@"),
     ("cuda/kernels/kernels.cuf", "module cnn_cuda_kernels_grid\n", "module cnn_cuda_grid\n"),
-    ("cpu/kernels/levels_x86.f90", "module cnn_cpu_kernels_levels\n", "module cnn_cpu_kernels_levels_x86\n"),
+    ("cpu/kernels/levels.f90.in", "module cnn_cpu_kernels_levels\n", "module cnn_cpu_kernels_levels_x86\n"),
 ])
 def test_a_wrong_name_would_be_found(root: Path, tmp_path: Path, name: str, old: str, new: str) -> None:
     found = misnamed(changed(root, tmp_path, name, old, new))
@@ -204,33 +201,11 @@ def test_no_length_is_shared_by_threads(root: Path) -> None:
     assert found == DEFERRED
 
 
-def test_alternatives_of_a_module_have_the_same_face(root: Path) -> None:
-    """Whichever of them is built, the rest finds what it uses."""
-    files: dict[str, list[Path]] = {}
-    for name, path in modules(root):
-        files.setdefault(name, []).append(path)
-    several = {name: paths for name, paths in files.items() if len(paths) > 1}
-    assert set(several) == {"cnn_cpu_kernels_levels", "cnn_operations_loops",
-                            "cnn_oracle_deviation_levels"}
-    for name, paths in several.items():
-        faces = {tuple(sorted(re.findall(r"^ {3}public :: (.*)|:: (\w+) =", path.read_text(encoding="utf-8"),
-                                         re.MULTILINE))) for path in paths}
-        assert len(faces) == 1, name
-
-
-def test_the_kernels_of_every_level_are_chosen_from(root: Path) -> None:
-    """Every copy that meson makes is one that the table holds, and the other way round."""
+def test_every_level_is_one_that_the_templates_know(root: Path) -> None:
+    """meson makes copies of these levels, and the modules that choose among the copies."""
     kernels = root / "fortran" / "cpu" / "kernels"
-    made = set(re.findall(r"'(\w+)': \{'args'", (kernels / "meson.build").read_text(encoding="utf-8")))
+    made = set(re.findall(r"'(\w+)': \{'(?:args|bytes)'", (kernels / "meson.build").read_text(encoding="utf-8")))
     assert made == set(TEMPLATES["@LEVEL@"])
-    assert set(uses(kernels / "levels_x86.f90")) >= set(expanded("cnn_cpu_kernels_all_@PRECISION@_@LEVEL@"))
-    assert not [name for name in uses(kernels / "levels_other.f90") if name.endswith(("_avx2", "_avx512"))]
-    oracle = root / "fortran" / "oracle"
-    assert set(uses(oracle / "deviation_levels_x86.f90")) >= set(expanded("cnn_oracle_deviation_runs_@LEVEL@"))
-    assert not [name for name in uses(oracle / "deviation_levels_other.f90") if name.endswith(("_avx2", "_avx512"))]
-    operations = root / "fortran" / "operations"
-    assert set(uses(operations / "loops_x86.f90")) >= set(expanded("cnn_operations_loops_@PRECISION@_@LEVEL@"))
-    assert not [name for name in uses(operations / "loops_other.f90") if name.endswith(("_avx2", "_avx512"))]
 
 
 def test_fortran_headers(root: Path) -> None:
