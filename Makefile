@@ -13,7 +13,10 @@ setup:  ## only prepare: system packages, .venv, build
 test-setup:
 	@.ci/setup tests
 
-validate: setup  ## run the Fortran step beside PyTorch and say whether it is right (ARGS="--size 64x96" etc.)
+validate-setup:
+	@.ci/setup validate
+
+validate: validate-setup  ## run the Fortran step beside PyTorch and say whether it is right (ARGS="--size 64x96" etc.)
 	@$(PYTHON_ENV) -m bridge.validate $(ARGS)
 
 # Up to four processes; one that has nothing left to do takes over tests of another
@@ -62,5 +65,5 @@ sdist: setup  ## the sources of the last commit, into dist/: pip builds a wheel 
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build site
 
-.PHONY: help setup test-setup docs-setup docs validate test test-deep lint kernels doctor gpu-check bench gpu-bench wheels sdist clean
+.PHONY: help setup validate-setup test-setup docs-setup docs validate test test-deep lint kernels doctor gpu-check bench gpu-bench wheels sdist clean
 .DEFAULT_GOAL := help

@@ -44,7 +44,7 @@ def run(checkout: Path, *arguments: str, torch: str | None = None) -> tuple[str,
     done = subprocess.run([checkout / ".ci" / "setup", *arguments], env=environment, capture_output=True, text=True,
                           check=True)
     notes = (checkout / "notes").read_text(encoding="utf-8").splitlines()
-    return done.stdout, [note.partition("install --quiet ")[2] for note in notes]
+    return done.stdout, [note.partition("install --quiet ")[2].removeprefix("--no-compile ") for note in notes]
 
 
 def pinned(checkout: Path) -> str:
@@ -99,3 +99,17 @@ def test_the_site_has_its_packages(checkout: Path) -> None:
     assert run(checkout, "docs")[1] == ["packages-of-docs", "packages-of-docs-fortran"]
     assert (checkout / ".venv" / "ford" / "bin" / "python").is_file()
     assert run(checkout, "docs")[1] == []
+
+
+def test_validate_builds_and_installs_less(checkout: Path) -> None:
+    """One instruction set beside the baseline, and no linter; who has all of them once keeps them."""
+    def levels(asked: list[str]) -> list[str]:
+        return [word.rpartition("=")[2] for note in asked for word in note.split() if "-Dlevels=" in word]
+
+    (checkout / "installed").unlink(missing_ok=True)
+    found = run(checkout, "validate")[1]
+    assert levels(found) == ["machine"] and found[-1].endswith("fortran-torch-bridge[torch]")
+    assert run(checkout, "validate")[1] == []
+    found = run(checkout)[1]
+    assert levels(found) == ["all"] and found[-1].endswith("fortran-torch-bridge[torch,images,train,plots]")
+    assert levels(run(checkout, "validate")[1]) == []
