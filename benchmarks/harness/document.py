@@ -21,7 +21,8 @@ JSON_VERSION = 1
 RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("fortran-torch-bridge", "torch", "jax", "jaxlib", "numpy", "h5py", "f90wrap")
 #: They change what is measured
-VARIABLES = ("CNN_CPU_LEVEL", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "KMP_BLOCKTIME", "GOMP_SPINCOUNT", "XLA_FLAGS")
+VARIABLES = ("CNN_CPU_LEVEL", "CNN_CPU_CAP", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "KMP_BLOCKTIME", "GOMP_SPINCOUNT",
+             "XLA_FLAGS")
 
 
 @dataclass(frozen=True)

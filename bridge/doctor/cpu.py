@@ -15,6 +15,8 @@ from bridge.engine.network.network import Network
 from bridge.exchange.model import Conv2d, Model, Relu
 
 VARIABLE = "CNN_CPU_LEVEL"
+#: The highest level that the processor is said to have, for tests
+CAP_VARIABLE = "CNN_CPU_CAP"
 #: As fortran/cpu/instruction_sets.f90 names them, the lowest first
 LEVELS = ("baseline", "avx2", "avx512")
 LANES_VARIABLE = "CNN_CPU_LANES"
@@ -35,7 +37,7 @@ def facts(_: str = "") -> dict[str, str]:
     Raises
     ------
     EngineError
-        If CNN_CPU_LEVEL asks for a level that is not there, or CNN_CPU_LANES for a way.
+        If CNN_CPU_LEVEL or CNN_CPU_CAP asks for a level that is not there, or CNN_CPU_LANES for a way.
 
     Examples
     --------
@@ -87,14 +89,16 @@ def section(answer: Answer) -> Section:
 
 
 def _about(level: str, best: str) -> str:
+    capped = f", of which {CAP_VARIABLE} allows no more" if os.environ.get(CAP_VARIABLE) else ""
     if level != best:
-        return f"chosen by {VARIABLE}; this machine has {best}"
-    return f"chosen by {VARIABLE}" if os.environ.get(VARIABLE) else "the best of this processor and this build"
+        return f"chosen by {VARIABLE}; this machine has {best}{capped}"
+    return f"chosen by {VARIABLE}" if os.environ.get(VARIABLE) else f"the best of this processor and this build{capped}"
 
 
 def problems(answer: Answer) -> list[Problem]:
     """Return a level or a way that cannot be used."""
-    return [Problem(answer.error, f"unset {name}") for name in (VARIABLE, LANES_VARIABLE) if name in answer.error]
+    return [Problem(answer.error, f"unset {name}") for name in (VARIABLE, CAP_VARIABLE, LANES_VARIABLE)
+            if name in answer.error]
 
 
 def advice(answer: Answer) -> list[Problem]:

@@ -152,6 +152,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], str]]] = {
     "CUDA_VISIBLE_DEVICES": ("which GPUs CUDA shows; not set: all", _visible),
     "NVIDIA_TF32_OVERRIDE": ("0 forbids TF32", _tf32),
     "CNN_CPU_LEVEL": ("instruction set of the cpu device; not set: the best", _level),
+    "CNN_CPU_CAP": ("the highest instruction set that this processor is said to have, for tests", _level),
     "CNN_CPU_LANES": ("what is in the vector lanes of the cpu device; not set: what is faster", _lanes),
     "OMP_NUM_THREADS": ("threads of the cpu device", lambda value: ""),
 }

@@ -5,7 +5,7 @@ module cnn_cpu_info
    use cnn_core_error, only : error_type
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
-   use cnn_cpu_instruction_sets, only : best_level, choose_level, level_name
+   use cnn_cpu_instruction_sets, only : choose_level, level_name
    use cnn_cpu_plan_channel_lanes, only : outer_type
    use cnn_cpu_plan_choice, only : choose_backward, choose_filter, choose_forward, direct_text, filter_text, &
       & read_lanes
@@ -25,13 +25,13 @@ contains
       character(len=:), allocatable, intent(out) :: text
       !> Says that the environment asks for an instruction set that is not there
       type(error_type), allocatable, intent(out) :: error
-      integer :: level, threads
+      integer :: best, level, threads
       threads = 1
       !$ threads = omp_get_max_threads()
       text = ""
-      call choose_level(level, error)
+      call choose_level(level, error, best)
       if (allocated(error)) return
-      text = "level="//level_name(level)//" best="//level_name(best_level())//" threads="//to_text(threads)
+      text = "level="//level_name(level)//" best="//level_name(best)//" threads="//to_text(threads)
    end subroutine describe_cpu
 
    !> How a convolution, its data gradient and its filter gradient are computed, separated by semicolons. Extents in

@@ -263,6 +263,7 @@ def test_a_broken_extension(source: str, words: str, tmp_path: Path, monkeypatch
 def test_the_cpu_as_it_computes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the text and in the JSON: instruction set, threads, and a way for each pass of each layer."""
     monkeypatch.delenv("CNN_CPU_LEVEL", raising=False)
+    monkeypatch.delenv("CNN_CPU_CAP", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     code, document = report(capsys)
     facts = document["cpu_facts"]
@@ -294,8 +295,18 @@ def test_a_level_that_was_chosen(capsys: pytest.CaptureFixture[str], monkeypatch
     assert row(document, "Environment variables", "CNN_CPU_LEVEL")["value"] == "baseline"
 
 
+def test_a_cap_is_said_beside_the_level(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CNN_CPU_LEVEL", raising=False)
+    monkeypatch.setenv("CNN_CPU_CAP", "baseline")
+    code, document = report(capsys)
+    line = row(document, "CPU", "instruction set")
+    assert code == 0 and (line["value"], document["cpu_facts"]["best"]) == ("baseline", "baseline")
+    assert line["note"] == "the best of this processor and this build, of which CNN_CPU_CAP allows no more"
+
+
 @pytest.mark.parametrize(("variable", "value", "expected"), [
-    ("CNN_CPU_LEVEL", "sse9", "baseline, avx2 or avx512"), ("CNN_CPU_LANES", "lanes", "pixels or channels")])
+    ("CNN_CPU_LEVEL", "sse9", "baseline, avx2 or avx512"), ("CNN_CPU_CAP", "avx1", "baseline, avx2 or avx512"),
+    ("CNN_CPU_LANES", "lanes", "pixels or channels")])
 def test_a_level_or_way_that_does_not_exist(variable: str, value: str, expected: str,
                                             capsys: pytest.CaptureFixture[str],
                                             monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import bridge
 from bridge.common.errors import EngineError
 from bridge.engine.library import extension
 from bridge.engine.library.programs import cnn_step
-from tests.helpers.instruction_sets import LEVELS, VARIABLE, X86, best, choose, facts
+from tests.helpers.instruction_sets import CAP_VARIABLE, LEVELS, VARIABLE, X86, best, choose, facts
 
 ONES = np.ones((1, 1, 3, 3), np.float32)
 
@@ -35,6 +35,7 @@ def test_a_level_that_is_asked_for_is_used(level: str) -> None:
 
 def test_the_best_level_is_that_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the operating system names its features; an empty variable is none."""
+    monkeypatch.setenv(CAP_VARIABLE, "")
     highest = best(monkeypatch)
     assert facts() == {"level": highest, "best": highest, "threads": facts()["threads"]}
     monkeypatch.setenv(VARIABLE, "")
@@ -50,23 +51,36 @@ def test_the_best_level_is_that_of_the_processor(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", ["avx", "AVX2", "sse2", "3", "avx512f", "baseline avx2", "x" * 40])
-def test_an_unknown_level_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", [VARIABLE, CAP_VARIABLE])
+def test_an_unknown_level_is_refused(variable: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By everything that opens the device, in one sentence; the plain loops ask no more of it than others."""
-    monkeypatch.setenv(VARIABLE, name)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv(variable, name)
     for use in (lambda: bridge.conv2d(ONES, ONES), lambda: bridge.Network(bridge.Model((bridge.Relu("r"),))),
                 lambda: extension.check_device("cpu"), lambda: extension.call("cpu_facts")):
-        with pytest.raises(EngineError, match=f'^{VARIABLE} is "{name[:32]}", expected baseline, avx2 or avx512$'):
+        with pytest.raises(EngineError, match=f'^{variable} is "{name[:32]}", expected baseline, avx2 or avx512$'):
             use()
 
 
-def test_a_level_that_the_machine_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_that_the_machine_lacks_is_refused(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor that has no more than a level: tests of those above are skipped there, and say so."""
+    monkeypatch.setenv(CAP_VARIABLE, level)
+    assert best(monkeypatch) == level
+    bridge.conv2d(ONES, ONES)
+    for above in LEVELS[LEVELS.index(level) + 1:]:
+        monkeypatch.setenv(VARIABLE, above)
+        with pytest.raises(EngineError, match=f'^{VARIABLE} is "{above}", but the best that this processor and this '
+                                              f"build have is {level}$"):
+            bridge.conv2d(ONES, ONES)
+        with pytest.raises(pytest.skip.Exception, match=f"^{above} is not tested: .* has nothing above {level}$"):
+            choose(above, monkeypatch)
+
+
+def test_a_cap_adds_no_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CAP_VARIABLE, raising=False)
     highest = best(monkeypatch)
-    if highest == LEVELS[-1]:
-        pytest.skip(f"this machine has all levels, up to {highest}")
-    monkeypatch.setenv(VARIABLE, LEVELS[-1])
-    with pytest.raises(EngineError, match=f'{VARIABLE} is "{LEVELS[-1]}", but the best that this processor and this '
-                                          f"build have is {highest}$"):
-        bridge.conv2d(ONES, ONES)
+    monkeypatch.setenv(CAP_VARIABLE, LEVELS[-1])
+    assert best(monkeypatch) == highest
 
 
 def test_the_program_hears_the_variable(level: str, small_fixture: Path, tmp_path: Path) -> None:
