@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests import ROOT
+from tests.helpers.instruction_sets import LEVELS, choose
 from tests.helpers.loops import looped
 
 Array = np.ndarray
@@ -44,16 +45,10 @@ end module logarithms_{kind}
 """
 #: As in fortran/config/meson.build
 FLAGS = ["-std=f2018", "-Wall", "-Wextra", "-Werror", "-O3", "-fopenmp", "-fno-trapping-math", "-finline-limit=600"]
-LEVELS = {"baseline": [], "avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
+ARCHITECTURES = {"avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
 
 
-def supported(level: str) -> bool:
-    """Whether this machine has these instructions."""
-    needed = {"baseline": "", "avx2": "avx2", "avx512": "avx512dq"}[level]
-    return needed in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module", params=["baseline", "avx2", "avx512", "cuda"])
+@pytest.fixture(scope="module", params=[*LEVELS, "cuda"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Vectors are made of both loops, but of the kernels' procedures, which have no bits of numbers."""
     if shutil.which("gfortran") is None:
@@ -67,15 +62,16 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     for kind in ("float", "double"):
         sources.append(folder / f"{kind}.f90")
         sources[-1].write_text(SOURCE.format(kind=kind, bits=bits), encoding="utf-8")
-    level = LEVELS.get(request.param, [])
+    level = ARCHITECTURES.get(request.param, [])
     options = ["-fopt-info-vec", "-J", folder, "-I", ROOT / "fortran/operations"]
     done = subprocess.run(["gfortran", *FLAGS, *level, *options, "-shared", "-fPIC", "-o", made, *sources],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     vectors = re.findall(r"(?:float|double)\.f90:(?:16|20):.*loop vectorized", done.stdout + done.stderr)
     assert cuda or request.param == "baseline" or len(vectors) >= 4, done.stderr
-    if not cuda and not supported(request.param):
-        pytest.skip(f"this processor has no {request.param}")
+    if not cuda:
+        with pytest.MonkeyPatch.context() as environment:
+            choose(request.param, environment)
     return ctypes.CDLL(str(made))
 
 

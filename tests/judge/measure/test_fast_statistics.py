@@ -14,11 +14,11 @@ from bridge.common.parallel import alone
 from bridge.engine.library import extension
 from bridge.judge.measure import error_statistics
 from bridge.judge.measure.fast_statistics import LARGE, MOST, deviations
+from tests.helpers.instruction_sets import LEVELS, choose
 
 Array = np.ndarray
 #: A prime number of elements: runs and vectors end in the middle
 ODD = 1_048_583
-LEVELS = ("baseline", "avx2", "avx512")
 
 
 def tensors(dtype: str, n: int = ODD, seed: int = 0) -> tuple[Array, Array, Array]:
@@ -54,11 +54,7 @@ def by_numpy(candidates: list[Array], value: Array, bound: Array) -> list[error_
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("level", LEVELS)
 def test_it_finds_what_numpy_finds(dtype: str, n: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CNN_CPU_LEVEL", level)
-    try:
-        extension.check_device("cpu")
-    except extension.EngineError as error:
-        pytest.skip(f"skipped, because {error}")
+    choose(level, monkeypatch)
     both([tensors(dtype, n)[0]], *tensors(dtype, n)[1:])
 
 
