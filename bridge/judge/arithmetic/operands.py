@@ -28,6 +28,7 @@ from bridge.judge.diagnosis.lowered import kept_in, lowered, operands_of
 from bridge.judge.diagnosis.operations import Operation
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.stored_16_bit import compared
+from bridge.judge.diagnosis.unfolded import unfolded
 from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
@@ -44,20 +45,22 @@ TYPES = sorted((one for one in HYPOTHESES["float32"].values() if one.results is 
                key=lambda one: one.name.startswith("TF32"))
 #: Elements by which a hypothesis is rejected, and how much wider the bound of rounded operands may be
 LOOKED_AT, WIDER = 1024, 4.0
+RESULT = ("its result",)
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """What is rounded in one operation, and its T with that."""
+    """What is rounded in one operation: operands, and sums that are stored; and its T with that."""
 
     operands: tuple[str, ...]
-    result: bool
+    kept: tuple[str, ...]
     statistic: Statistic
 
     def words(self, doing: str, kind: str) -> str:
         """Return it in words; `doing` is the operation."""
         parts = [f"takes {' and '.join(self.operands)} in {kind}"] if self.operands else []
-        return f"{doing} {' and '.join([*parts, f'keeps its result in {kind}'] if self.result else parts)}"
+        kept = [f"keeps {' and '.join(self.kept)} in {kind}"] if self.kept else []
+        return f"{doing} {' and '.join(parts + kept)}"
 
 
 def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
@@ -136,8 +139,8 @@ def _recognised(lower: LowerPrecision, pair: FilePair, judged: Comparison) -> Re
     return Recognised(Outcome.PRECISION, words, pair, judged, (hint,), precisions=(lower,))
 
 
-def _places(found: list[tuple[Judged, Rounded]]) -> list[tuple[tuple[str, ...], bool]]:
-    return [(rounded.operands, rounded.result) for _, rounded in found]
+def _places(found: list[tuple[Judged, Rounded]]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    return [(rounded.operands, rounded.kept) for _, rounded in found]
 
 
 def _judged(one: Judged, again: dict[tuple[str, int], Statistic]) -> Judged:
@@ -170,7 +173,7 @@ def _rounded(graph: StepGraph, name: str, one: ReducedPrecision) -> Rounded | No
     kept_alone = [compared(found, _kept(right, half, found).full(graph.arithmetic)) for half in stored]
     if any(one.t <= 1 for one in kept_alone):
         if all(_all_kept(graph, name, half) for half in stored[:1]):
-            return Rounded((), True, min(kept_alone, key=lambda one: one.t))
+            return Rounded((), RESULT, min(kept_alone, key=lambda one: one.t))
         # It may have been damaged when it was stored: its operands alone are asked
         stored = []
     limit = right.full(graph.arithmetic).error
@@ -185,9 +188,18 @@ def _rounded(graph: StepGraph, name: str, one: ReducedPrecision) -> Rounded | No
             kept = changed if storage is None else _kept(changed, storage, found)
             if _near(kept, found, np.broadcast_to(limit, right.shape)):
                 statistic = compared(found, kept.full(graph.arithmetic))
-                ways += [Rounded(operands, storage is not None, statistic)] if statistic.t <= 1 else []
+                ways += [Rounded(operands, RESULT if storage else (), statistic)] if statistic.t <= 1 else []
         if ways:
             return min(ways, key=lambda way: way.statistic.t)
+    return _unfolded(graph, lowered(right, (0, 1), one.widened), found, stored[0]) if stored and kept_so else None
+
+
+def _unfolded(graph: StepGraph, changed: Operation, found: Array, half: ReducedPrecision) -> Rounded | None:
+    """What of a convolution's pass has partial sums that are stored, too."""
+    for words, stepwise in unfolded(changed, half):
+        statistic = compared(found, stepwise.full(graph.arithmetic))
+        if statistic.t <= 1:
+            return Rounded(operands_of(changed), (*RESULT, words), statistic)
     return None
 
 

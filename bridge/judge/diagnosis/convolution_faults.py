@@ -24,7 +24,8 @@ from bridge.judge.diagnosis.hypothesis import (
 from bridge.judge.diagnosis.layouts import Order, layouts
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.padding import MODES, window
-from bridge.judge.oracle.reduced_precision import HYPOTHESES, ReducedPrecision
+from bridge.judge.diagnosis.unfolded import unfolded
+from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
 
 Array = np.ndarray
 SHIFTS = [(h, w) for h, w in itertools.product((-1, 0, 1), repeat=2) if h or w]
@@ -263,6 +264,10 @@ def _lower(operation: Forward | Data | Filter) -> Hypotheses:
         # Only a forward convolution has a bias
         if not reduced.bias_inside or (isinstance(operation, Forward) and operation.b is not None):
             yield hypothesis("precision", reduced.said, in_reduced_precision(operation, reduced))
+    for reduced in (HALF["fp16 stored"], HALF["bf16 stored"]):
+        rounded = in_reduced_precision(operation, reduced).replaced(reduced=None)
+        for words, one in unfolded(rounded, reduced):
+            yield hypothesis("precision", f"{reduced.type} operands, results and {words}", one)
 
 
 def order_detail(what: str, order: Sequence[int]) -> str:

@@ -22,6 +22,7 @@ from bridge.judge.diagnosis.lowered import kept_in
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.records import Diagnosis, Explanation
 from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.unfolded import unfolded
 from bridge.judge.diagnosis.update_cases import new_weights_case
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair
@@ -112,7 +113,7 @@ class _Replay:
         return Judged(one.name, one.step, statistic, note=f"by {self.reduced.said}, from the candidate's own inputs")
 
     def _alternatives(self, graphs: tuple[StepGraph, StepGraph], name: str) -> Iterator[Operation]:
-        """Right operations: of the lower precision, of the declared one, and with a part of what that rounds."""
+        """Right operations: of the lower precision, of the declared one, with a part of what that rounds, with more."""
         exact, low = (graph.operation(name) for graph in graphs)
         if isinstance(low, Forward | Data | Filter):
             yield low
@@ -120,8 +121,10 @@ class _Replay:
         if isinstance(exact, Forward | Data | Filter):
             alike = (one for one in HYPOTHESES["float32"].values() if one.type == self.reduced.type)
             yield from (in_reduced_precision(exact, one) for one in alike)
+            yield from (other for _, other in unfolded(low.replaced(reduced=None), self.reduced))
         elif isinstance(exact, BiasGradient | LossGradient):
             yield kept_in(exact, self.reduced)
+            yield from (other for _, other in unfolded(exact, self.reduced))
 
     def _unexplained(self, graph: StepGraph, name: str, found: Array) -> Statistic:
         """Beyond what the lower precision can give, T counts steps of its numbers: sums may be rounded otherwise."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bridge.exchange.model import Conv2d
 from bridge.judge.diagnosis.formulas import PRODUCTS
@@ -22,6 +23,7 @@ from bridge.validate.self_test.edits import plant
 from bridge.validate.self_test.graph_candidate import GraphOperations, replaced, train_graph
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.onednn import convolutions_by, has_bfloat16
 from tests.helpers.real_networks import REAL, Perceptron, ResidualDenoiser
 
 Change = Callable[[Tensor], Tensor]
@@ -118,13 +120,36 @@ def test_products_of_matrices_and_transposed_convolutions(tmp_path: Path) -> Non
     assert verdict.outcome is Outcome.PRECISION and "forward/up is exactly what TF32" in verdict.words
 
 
-@pytest.mark.parametrize("network", [Perceptron, ResidualDenoiser])
-def test_a_network_under_autocast(network: type[nn.Module], tmp_path: Path) -> None:
-    """Products and their results are bf16; what follows from them, and the sum with a skip, is float32."""
-    fixture = export(tmp_path / "fixture.h5", ExportSettings(model=network, steps=1, threads=1, **REAL[network])).path
-    verdict = judge(fixture, train_graph(fixture, tmp_path / "result.h5", replaced(forward=autocast))).verdict
-    assert verdict.outcome is Outcome.PRECISION
+class Upsampled(nn.Module):
+    """Convolutions from unfolded images where several images, channels, groups, steps and distances of taps count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 6, 3, stride=2, padding=1)
+        self.grouped = nn.Conv2d(6, 4, (3, 2), padding=2, dilation=2, groups=2)
+        self.up = nn.ConvTranspose2d(4, 3, 3, stride=2)
+        self.last = nn.ConvTranspose2d(3, 1, (2, 3), padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(functional.relu(self.up(functional.relu(self.grouped(functional.relu(self.first(x)))))))
+
+
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("network", [Perceptron, ResidualDenoiser, Upsampled])
+def test_a_network_under_autocast(network: type[nn.Module], onednn: bool, tmp_path: Path) -> None:
+    """Products and their results are bf16; what follows from them, and the sum with a skip, is float32. Without oneDNN,
+    and where it has no bfloat16, convolutions have partial sums in bf16.
+    """
+    options = REAL.get(network, {"height": 11, "width": 14, "batch": 3})
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(model=network, steps=1, threads=1, **options)).path
+    with convolutions_by(onednn):
+        result = train_graph(fixture, tmp_path / "result.h5", replaced(forward=autocast))
+    verdict = judge(fixture, result).verdict
+    assert verdict.outcome is Outcome.PRECISION, verdict.words
     assert "in bf16 and keeps its result in bf16" in verdict.words
+    partial = "keeps its result and the sum of each image in bf16" in verdict.words
+    if network is not Perceptron:
+        assert partial is not (onednn and has_bfloat16())
 
 
 def test_a_mistake_under_a_lower_precision_is_a_bug(perceptron: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from reference.model import ThreeLayerCNN
 from reference.settings import ExportSettings
 from tests import software_device
 from tests.helpers.candidates import Operations, ask, plant, train
+from tests.helpers.onednn import convolutions_by, has_bfloat16
 from tests.helpers.tiers import few
 
 Array = np.ndarray
@@ -182,16 +183,23 @@ def test_storage_is_named_in_every_layer_and_direction(fixture: Path, candidate:
 
 
 @pytest.mark.deep
-def test_autocast_is_named(fixture: Path, tmp_path: Path) -> None:
-    """The bias inside, and gradients of biases and of the loss that are bfloat16, too."""
-    result = train(fixture, tmp_path / "r.h5", Autocast)
+@pytest.mark.parametrize("onednn", [True, False])
+def test_autocast_is_named(fixture: Path, onednn: bool, tmp_path: Path) -> None:
+    """The bias inside, and gradients of biases and of the loss that are bfloat16, too; partial sums, where oneDNN has
+    no bfloat16.
+    """
+    with convolutions_by(onednn):
+        result = train(fixture, tmp_path / "r.h5", Autocast)
+        once = onednn and has_bfloat16()
     answer = ask(fixture, result, "--json", str(tmp_path / "r.json"), diagnosing=True)
     assert answer.code == 3, answer.words
     assert "forward/conv1 is exactly what bf16 operands, bias and results give" in answer.words
     faults = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["faults"]
     said = {fault["name"]: [one["detail"] for one in fault["explanations"]] for fault in faults}
     assert said["grads/conv3/output"] == said["grads/conv2/bias"] == ["bf16 results"]
-    assert said["grads/conv2/weight"] == said["grads/relu1/output"] == ["bf16 operands and results"]
+    for name, partial in (("grads/conv2/weight", "image"), ("grads/relu1/output", "tap")):
+        assert said[name] == [
+            "bf16 operands and results" if once else f"bf16 operands, results and the sum of each {partial}"]
 
 
 def test_the_strict_software_device_is_named(fixture: Path, tmp_path: Path) -> None:
