@@ -390,9 +390,10 @@ OF_WINDOWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
         for j in range(4)], -1) for i in range(3)], -2), "windows that end before floor((i + 1)*L/n)"),
     ("forward/pool", lambda t: functional.avg_pool2d(t["forward/drop"], (4, 4), (2, 2)), "the last to the end"),
     ("forward/pool", lambda t: t["forward/drop"][:, :, [0, 2, 5]][..., [0, 2, 5, 7]], "the first pixel of each window"),
-    ("grads/drop/output", lambda t: gradient(
-        lambda x: functional.adaptive_avg_pool2d(x, (3, 4)) * torch.tensor([9.0, 12.0, 9.0])[:, None],
-        t["grads/pool/output"], t["forward/drop"]),
+    # By sums: a mean times a number is rounded twice more, which only some processors' divisions hide
+    ("grads/drop/output", lambda t: gradient(lambda x: torch.stack([torch.stack([
+        x[:, :, i * 8 // 3 : -(-(i + 1) * 8 // 3), j * 10 // 4 : -(-(j + 1) * 10 // 4)].sum((2, 3))
+        for j in range(4)], -1) for i in range(3)], -2), t["grads/pool/output"], t["forward/drop"]),
      "the sum of each window, not the mean"),
 ]
 

@@ -295,8 +295,9 @@ def _factor(case: Case, later: Sequence[Case]) -> Iterator[Seen]:
     times, off = found / right, np.abs(found / right) * (error / np.abs(right) + 2.0**-23)
     one = float(times.mean())
     if (np.abs(times - one) <= off).all() and abs(one - 1) > 1e-3 and one:
-        named = next((f" ({said})" for said, value in CONSTANTS.items() if abs(value - one) <= float(off.max())), "")
-        yield Seen(f"it is the right loss times {one:.6g}{named} at each of these {len(times)} steps",
+        # Its own digits, of which rounding may have changed the last
+        known = (f"{value:.6g} ({said})" for said, value in CONSTANTS.items() if abs(value - one) <= float(off.max()))
+        yield Seen(f"it is the right loss times {next(known, f'{one:.6g}')} at each of these {len(times)} steps",
                    "a factor of the loss: which mean, which logarithm, which unit", 0.0, FEW)
 
 
