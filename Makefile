@@ -35,6 +35,15 @@ test: test-setup  ## the tests of what a change usually breaks (ARGS="-k name", 
 test-deep: test-setup  ## all other tests: sanitizers, planted mistakes, every failure, ... (ARGS as for `make test`)
 	@$(PYTEST) -m deep $(ARGS)
 
+# What hangs most on the processor: kernels and loops, and the judge's names for what PyTorch computes otherwise there
+CAP = avx2
+CAPPED = cpu/test_capped.py cpu/test_instruction_sets.py cpu/test_kernels.py operations/test_host_loops.py \
+  judge/measure/test_fast_statistics.py judge/arithmetic/test_algorithm.py judge/arithmetic/test_graph_operands.py \
+  judge/diagnosis/test_evidence.py judge/diagnosis/test_unfolded.py
+
+test-capped: test-setup  ## some tests as on a processor without AVX-512 (CAP=baseline: without AVX2, too; ARGS as for `make test`)
+	@$(PYTHON_ENV) -m tests.helpers.capped $(CAP) $(PYTEST) -m "not deep" $(addprefix tests/,$(CAPPED)) $(ARGS)
+
 lint: test-setup  ## ruff and mypy for Python; fortitude, and flang where it is, for Fortran
 	@$(PYTHON_ENV) -m ruff check .
 	@$(PYTHON_ENV) -m mypy
@@ -65,5 +74,5 @@ sdist: setup  ## the sources of the last commit, into dist/: pip builds a wheel 
 clean:  ## remove what was built, not the virtual environment
 	rm -rf build site
 
-.PHONY: help setup validate-setup test-setup docs-setup docs validate test test-deep lint kernels doctor gpu-check bench gpu-bench wheels sdist clean
+.PHONY: help setup validate-setup test-setup docs-setup docs validate test test-deep test-capped lint kernels doctor gpu-check bench gpu-bench wheels sdist clean
 .DEFAULT_GOAL := help
