@@ -147,8 +147,8 @@ def _recognised(found: OtherAlgorithm, pair: FilePair, compared: Comparison, *, 
     words = f"OTHER ALGORITHM than direct sums: {shown}, and nothing is further off than that explains."
     hint = (
         f"That is rounding where it is meant: declare it in the file (conv_algorithm = '{family}'), or say "
-        f"--allow {family}{', or which of them it is' if found.others else ''}. A bug smaller than its rounding cannot be "
-        "excluded."
+        f"--allow {family}{', or which of them it is' if found.others else ''}. A bug smaller than its rounding cannot "
+        "be excluded."
     )
     return Recognised(Outcome.PRECISION, words, pair, compared, (hint,), besides, algorithms=(found,))
 
@@ -317,8 +317,8 @@ class Errors:
     def _is_fault(self, theirs: Array, u: float) -> bool:
         """Whether a factor and a constant of each channel leave errors of sums of products.
 
-        They must explain more of the errors of all channels than half the way from their share of an algorithm's to all:
-        its own may be such in a part. Of few numbers a factor and a constant explain much by chance.
+        They must explain more of the errors of all channels than half the way from their share of an algorithm's to
+        all: its own may be such in a part. Of few numbers a factor and a constant explain much by chance.
         """
         if self.error[0].size < FEWEST:
             return False

@@ -183,7 +183,7 @@ def _joined(e: Array, local: tuple[Local, ...], noise: Array | None) -> tuple[Lo
 def _loss(
     y: _Input, target: Array, scale: float, arithmetic: Arithmetic, sums: Sums
 ) -> tuple[Array, Array, tuple[Local, ...]]:
-    """Sum of squares, and dy = 2*scale*(y - t): a difference, a product, and a scale, which a mean of means rounds thrice.
+    """Sum of squares, and dy = 2*scale*(y - t): a difference, a product, a scale, which a mean of means rounds thrice.
 
     The candidate's own y is what it wrote; y - t may be taken before y is rounded.
     """

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.judge.diagnosis.information import FITTED, bits, place_bits, place_of_each
-from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.last_place import moves
+from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.records import EXACT, Seen
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 
