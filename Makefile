@@ -20,7 +20,7 @@ validate: validate-setup  ## run the Fortran step beside PyTorch and say whether
 	@$(PYTHON_ENV) -m bridge.validate $(ARGS)
 
 # Up to four processes; one that has nothing left to do takes over tests of another
-PYTEST = $(PYTHON_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+PYTEST = $(PYTHON_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal --durations 30
 
 docs-setup:
 	@.ci/setup docs

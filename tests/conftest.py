@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests import ROOT, software_device
 from tests.helpers.cuda import REAL_CUDA
+from tests.helpers.tiers import is_drawn
 
 #: All dimensions different, so that no permutation survives
 SMALL = {"height": 20, "width": 24, "batch": 3}
@@ -37,11 +39,38 @@ class CudaLibraries:
     broken: str = ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", type=float, default=1.0, metavar="SHARE",
+                     help="run this share of the tests, drawn at random: another one for each commit (default: all)")
+    parser.addoption("--sample-seed", default=None, metavar="TEXT",
+                     help="what the tests are drawn by (default: the commit that is checked out)")
+
+
+def _seed(config: pytest.Config) -> str:
+    given = config.getoption("--sample-seed")
+    if given is not None:
+        return str(given)
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """A run that failed can be had again."""
+    share = config.getoption("--sample")
+    return None if share >= 1 else f'sample: {share:.0%} of the tests, --sample-seed "{_seed(config)}"'
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """No test is called by an address: several processes would disagree about its name, and run nothing."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid} has an address in its name")
+    share = config.getoption("--sample")
+    if share < 1:
+        seed = _seed(config)
+        left = [item for item in items if not is_drawn(item.nodeid, share, seed)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if is_drawn(item.nodeid, share, seed)]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -52,3 +52,10 @@ def test_tiers_leave_nothing_out() -> None:
     assert fast(tiers.few("abc", "b".__eq__)) == ["b"]
     rows = tiers.few_rows([(1, "a"), (2, "b"), (3, "c")], 2)
     assert fast(rows) == [(1, "a"), (3, "c")] and rows[1].values == (2, "b")
+
+
+def test_a_sample_is_the_same_in_every_process_and_another_for_each_commit() -> None:
+    names = [f"tests/test_a.py::test_{i}" for i in range(2000)]
+    first, again, second = ({name for name in names if tiers.is_drawn(name, 0.4, seed)} for seed in ("a", "a", "b"))
+    assert first == again and 700 < len(first) < 900 and 200 < len(first & second) < 440
+    assert first <= {name for name in names if tiers.is_drawn(name, 0.5, "a")}

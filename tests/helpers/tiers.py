@@ -7,6 +7,7 @@ representatives. Whatever is marked, no case is left out: the two tiers together
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -41,3 +42,20 @@ def few(values: Iterable[Any], fast: int | Callable[[Any], bool]) -> list[Any]:
 def few_rows(rows: Iterable[tuple[Any, ...]], fast: int | Callable[[Any], bool]) -> list[Any]:
     """As `few`, of rows with the values of several parameters."""
     return [deep(*one.values[0]) if hasattr(one, "marks") else one for one in few(rows, fast)]
+
+
+def is_drawn(name: str, share: float, seed: str) -> bool:
+    """Return whether a test is in a random sample: of each seed another one, of one seed the same in every process.
+
+    Parameters
+    ----------
+    name : address of the test
+    share : of all tests, 0 to 1
+    seed : any text
+
+    Examples
+    --------
+    >>> is_drawn("tests/test_a.py::test_b", 1.0, "a commit"), is_drawn("tests/test_a.py::test_b", 0.0, "a commit")
+    (True, False)
+    """
+    return zlib.crc32(f"{seed} {name}".encode()) < share * 2**32
