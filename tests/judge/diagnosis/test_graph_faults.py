@@ -28,10 +28,12 @@ from bridge.judge.diagnosis.output_faults import worked_in_place
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.wrong_operations import change, joins, wrong_operations
-from bridge.judge.judge import judge
+from bridge.judge.judge import judge, judge_pair
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations.operation import Operation
 from bridge.operations.pointwise import Tanh
+from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters, train_graph
 from reference import pointwise
 from reference.export import export
 from reference.settings import ExportSettings
@@ -565,6 +567,50 @@ def test_mistakes_of_further_operations_are_named(
     fixture = tmp_path / "fixture.h5"
     export(fixture, ExportSettings(model=network, height=height, width=width, batch=2, steps=2))
     assert not unnamed(fixture, mistakes)
+
+
+class Transformer(nn.Module):
+    """One block over the pixels of patches: bounds of the whole step are 30 times as wide as gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm, self.second = nn.Conv2d(1, 8, 2, stride=2), nn.LayerNorm(8), nn.LayerNorm(8)
+        self.query, self.key, self.value, self.out = (nn.Linear(8, 8) for _ in range(4))
+        self.wide, self.narrow, self.head = nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).reshape(-1, 8, 36).transpose(1, 2)
+        h = self.norm(x)
+        scores = self.query(h) @ self.key(h).transpose(1, 2)
+        x = x + self.out(scores.transpose(1, 2).softmax(1).transpose(1, 2) @ self.value(h))
+        x = x + self.narrow(functional.gelu(self.wide(self.second(x))))
+        found: Tensor = self.head(x.mean(1))
+        return found
+
+
+class TwoMistakes(GraphOperations):
+    """The last values are the keys', in a buffer that autograd does not see, and a gradient is doubled."""
+
+    def forward(self, node: Operation, inputs: list[Tensor], parameters: Parameters) -> Tensor:
+        y = super().forward(node, inputs, parameters)
+        if node.name == "value":
+            y = y + (torch.cat([y[..., :6], self.known["key"][..., 6:]], -1) - y).detach()
+        return y
+
+    def gradient(self, name: str, g: Tensor) -> Tensor:
+        return 2 * g if name == "query/weight" else g
+
+
+def test_a_second_mistake_is_told_where_the_bound_is_wider_than_its_tensor(tmp_path: Path) -> None:
+    """By the right inputs anything is inside the bound of that gradient."""
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(model=Transformer, height=12, width=12, batch=3, steps=1, loss="cross_entropy"))
+    train_graph(fixture, result, TwoMistakes)
+    with open_pair(fixture, result) as pair:
+        found = judge_pair(pair, adequacy=False).verdict
+    assert found.exit_code == 1 and found.diagnosis is not None
+    told = {one.name: one for one in found.diagnosis.findings}
+    assert {"forward/value", "grads/query/weight"} <= told.keys(), told.keys()
 
 
 def rectified() -> nn.Module:

@@ -69,6 +69,16 @@ def test_one_large_element_makes_no_factor(lab: Lab) -> None:
     assert search.t > 1 and search.tried and search._accepted() == []
 
 
+@pytest.mark.parametrize(("width", "otherwise", "acquitted"), [
+    (30.0, 2.0, False), (0.5, 1.2, False), (1e-3, 2.0, True), (0.5, 2.0, True)])
+def test_a_bound_as_wide_as_its_tensor_acquits_nothing(
+        lab: Lab, width: float, otherwise: float, acquitted: bool) -> None:
+    """Unless what is right by other inputs is outside of it."""
+    right = drawn(4)
+    search = searched(lab, right, right * (1 + width / 4), width / U)
+    assert search.t <= 1 and search.follows(otherwise * right) is acquitted
+
+
 def test_a_place_of_the_last_place_says_nothing() -> None:
     right = drawn(2)
     for factor, told in ((1 + 3 * U, False), (1 + 2.0**-10, True)):
