@@ -401,7 +401,7 @@ class Search:
         )
 
     def explained(self, predicted: Bounded) -> float:
-        """Return T of the candidate against a prediction; infinite where that is what is right but for the last place."""
+        """Return T of the candidate against a prediction; infinite where only its last place is not right."""
         other = np.broadcast_to(predicted.value, self.truth.value.shape)
         return self.t_of(predicted) if moves(self.truth.value, other, self.wrong, self.arithmetic.u) else math.inf
 

@@ -86,8 +86,9 @@ def test_what_a_normalisation_sends_back_may_be_added_term_by_term(order: str) -
 
 
 def test_terms_are_counted_by_the_formulas() -> None:
-    """Of a normalisation dy, its mean, and x and the mean of x times another mean; of a convolution its products and one
-    more."""
+    """A normalisation adds dy, its mean, and x and the mean of x times another mean; a convolution one more than its
+    products.
+    """
     case = normalised()
     exact = Bounded(case.x.astype(np.float64), 0.0, Arithmetic(total_roundoff("float32")))
     weights = {name: exact.exact(case.parameters[f"ln/{name}"]) for name in ("weight", "bias")}
