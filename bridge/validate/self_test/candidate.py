@@ -27,13 +27,13 @@ class Run:
     operations : what it computes with
     file : open for writing
     weights : before the next step
-    written : type of what it writes
+    written : type of what it writes, where that is another one than it computes with
     """
 
     operations: Operations
     file: h5py.File
     weights: dict[str, Tensor]
-    written: str = "float32"
+    written: str = ""
 
     def step(self, group: str, x: Tensor, target: Tensor) -> None:
         """Run forward, loss, backward and update; every tensor goes into a group, ``steps/<k>``."""
@@ -81,7 +81,7 @@ class Run:
         return self.weights[f"{layer.name}/weight"], self.weights.get(f"{layer.name}/bias")
 
     def _write(self, name: str, tensor: Tensor) -> Tensor:
-        self.file[name] = tensor.numpy().astype(self.written)
+        self.file[name] = tensor.numpy().astype(self.written or tensor.numpy().dtype)
         return tensor
 
 
@@ -112,7 +112,7 @@ def train(
             given = {"format": "cnn-exchange", "format_version": 2, "role": "candidate",
                      "precision": written or dtype}
             file.attrs.update(given if attributes is None else attributes)
-            run = Run(kind(source.model, source.optimizer), file, first_weights(source, dtype), written or dtype)
+            run = Run(kind(source.model, source.optimizer), file, first_weights(source, dtype), written)
             for k in range(source.batches()):
                 run.write_weights(k)
                 run.step(f"steps/{k}", *(read(source, f"batches/{k}/{name}", dtype) for name in ("input", "target")))
