@@ -39,7 +39,7 @@ test-deep: test-setup  ## all other tests: sanitizers, planted mistakes, every f
 CAP = avx2
 CAPPED = cpu/test_capped.py cpu/test_instruction_sets.py cpu/test_kernels.py operations/test_host_loops.py \
   judge/measure/test_fast_statistics.py judge/arithmetic/test_algorithm.py judge/arithmetic/test_graph_operands.py \
-  judge/diagnosis/test_evidence.py judge/diagnosis/test_unfolded.py
+  judge/diagnosis/test_unfolded.py
 
 test-capped: test-setup  ## some tests as on a processor without AVX-512 (CAP=baseline: without AVX2, too; ARGS as for `make test`)
 	@$(PYTHON_ENV) -m tests.helpers.capped $(CAP) $(PYTEST) -m "not deep" $(addprefix tests/,$(CAPPED)) $(ARGS)
