@@ -19,6 +19,7 @@ from torch import nn
 from bridge.common.errors import FileError
 from bridge.exchange.model import Conv2d
 from bridge.judge.arithmetic import algorithm as recognition
+from bridge.judge.arithmetic import samples
 from bridge.judge.judge import Judgement, judge
 from bridge.judge.oracle.algorithms import Algorithm, known, transposed, turned_kernels
 from bridge.judge.oracle.error_model import total_roundoff
@@ -101,8 +102,8 @@ def test_what_the_wider_bounds_hide_is_said(fixture: Path, tmp_path: Path) -> No
 
 def test_a_part_of_a_large_image_is_enough(fixture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is cut out around the worst element, and what it makes is right but for the rounding of the algorithm."""
-    monkeypatch.setattr(recognition, "ALIGNED", 4)
-    monkeypatch.setattr(recognition, "LOOKED_AT", 8 * 20**2)
+    monkeypatch.setattr(samples, "ALIGNED", 4)
+    monkeypatch.setattr(samples, "LOOKED_AT", 8 * 20**2)
     seen = []
     taken = recognition.Errors.of
     monkeypatch.setattr(recognition.Errors, "of", lambda sample: seen.append(taken(sample)) or seen[-1])
