@@ -286,5 +286,5 @@ def test_every_run_of_a_validation_is_judged_as_asked(options: list[str], monkey
     monkeypatch.setattr("bridge.validate.run.judge_pair", seen)
     judging = ["--no-diagnosis", "--diagnosis-time", "7", "--allow", "fft"]
     assert validate.main([*options, "--steps", "1", *judging]) == 0
-    wanted = {"diagnosing": False, "seconds": 7.0, "allow": ("fft",)}
+    wanted = {"diagnosing": False, "seconds": 7.0, "allow": ("fft",), "allow_unknown": False}
     assert asked and all(one == wanted for one in asked)

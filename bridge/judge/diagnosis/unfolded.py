@@ -115,12 +115,15 @@ def _taps(operation: Operation) -> tuple[tuple[Operation, ...], tuple[Operation,
 
 
 def _images(operation: Operation) -> tuple[Operation, ...]:
-    """The same of one image alone, in their order."""
+    """The same of one image alone, in their order; not where images are read in another one."""
+    if isinstance(operation, Filter) and (operation.read_x or operation.read_dz):
+        return ()
     if isinstance(operation, Filter | BiasGradient):
         x = {"x": operation.x} if isinstance(operation, Filter) else {}
         given = {**x, "dz": operation.dz}
-        return tuple(operation.replaced(**{name: _image(one, i) for name, one in given.items()})
-                     for i in range(len(operation.dz.value)))
+        chosen = range(len(operation.dz.value)) if operation.images is None else operation.images
+        return tuple(operation.replaced(images=None, **{name: _image(one, i) for name, one in given.items()})
+                     for i in chosen)
     if isinstance(operation, Formula) and isinstance(operation.node, ConvTranspose2d):
         dy = operation.dy if operation.gradient == "weight" else None
         return tuple(operation.replaced(inputs=(_image(operation.inputs[0], i),), dy=_image(dy, i))

@@ -40,7 +40,7 @@ def list_unknown(pair: FilePair, comparison: Comparison) -> None:
         for name in pair.candidate.datasets()
         if name not in known and name != "model" and not name.startswith(("batches/", "oracle/", "state/"))
     ]
-    misnamed = {name for name in unknown if _may_be_a_tensor(name, known)}
+    misnamed = {name for name in unknown if _may_be_a_tensor(name, known) and not _of_a_later_step(name, pair, known)}
     listed = sorted(unknown, key=lambda name: name not in misnamed)
     for i, name in enumerate(listed[:MOST_LISTED]):
         near = _nearest(name, pair, known) if name in misnamed and i < MOST_COMPARED else ()
@@ -61,6 +61,14 @@ def _may_be_a_tensor(name: str, known: set[str]) -> bool:
     tails = ("/".join(parts[i:]) for i in range(len(parts) - 1))
     return parts[0] == "steps" or any(tail in known or f"steps/{tail}" in known or f"steps/0/{tail}" in known
                                       for tail in tails)
+
+
+def _of_a_later_step(name: str, pair: FilePair, known: set[str]) -> bool:
+    """Whether it is a tensor of a step that the fixture does not have: programs may take its batches again."""
+    first, _, rest = name.partition("/")
+    step, _, tensor = rest.partition("/")
+    return first == "steps" and step.isdecimal() and int(step) >= pair.steps and bool(
+        {f"steps/{k}/{tensor}" for k in range(pair.steps + 1)} & known)
 
 
 def _nearest(name: str, pair: FilePair, known: set[str]) -> tuple[str, ...]:

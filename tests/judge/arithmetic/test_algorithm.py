@@ -205,7 +205,7 @@ def sampled(x: Array, w: Array, found: Array) -> recognition.Errors:
     """The errors of a convolution with a border of one pixel."""
     layer = Conv2d("one", len(x), len(w), (3, 3), padding=(1, 1))
     sample = recognition.Sample("forward/one", 0, layer, layer, x, w, np.zeros((len(w), 1, 1), np.float32), found,
-                                (slice(None), slice(None)), 0, lambda: x[None])
+                                *[(slice(None), slice(None))] * 2, 0, lambda: x[None])
     return recognition.Errors.of(sample)
 
 
