@@ -4,7 +4,7 @@
 A step of Adam from nothing is a sign for each weight, and nothing more; a bound as wide as a tensor is kept by all that
 is not larger. So what an explanation predicts is asked how probable it is that it agrees by chance, where each element
 is right, or (with the share of those that are wrong) another value, one that the right tensor has elsewhere, or any in
-its range. Minus the logarithm of that to the base of two are the bits that it explains; it must have fewer itself:
+its range. Minus the logarithm of that to the base of two are the bits that it explains. It must have fewer itself:
 those that choose it among all that were tried, and those of the numbers in it that were fitted.
 """
 

@@ -118,8 +118,7 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
     simple = whole is not None and whole.exact and whole.numbers <= FEW and not isinstance(case.right, LossGradient)
     part = None if simple else _where_wrong(case, view, tensors, late) or one_number
     both = (part, whole) if isinstance(case.right, LossGradient) else (whole, part)
-    base = 0.0 if case.updating is None else case.updating.weights[-1]
-    best = chosen(one for one in both if one is not None and says_more(view, one, of_each=one is part, base=base))
+    best = chosen(one for one in both if one is not None and says_more(view, one, one is part, case.updating))
     if best is None or not best.exact:
         best = planes(case) or best
     if best is None or best.exact:
@@ -250,8 +249,8 @@ def _through(words: str, operand: View, late: Callable[[], bool]) -> Iterator[Se
                     operand.dimensions, wrong[:MOST])
         # Of few that are spared only zeros are told from what is said of all
         few = wrong.size < 0.9 * operand.at.size
-        matchers = _of_wrong(part) if few else (constants,)
-        of_part = chosen(one for one in _seen(part, late, matchers) if says_more(operand, one, of_each=True))
+        of_part = chosen(one for one in _seen(part, late, _of_wrong(part) if few else (constants,))
+                         if says_more(operand, one, True))
         if (of_part is not None and of_part.exact) or (best is None and few):
             best, where = of_part, _among(operand)
     if best is not None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridge.judge.diagnosis.information import FITTED, bits, place_bits, place_of_each
+from bridge.judge.diagnosis.information import bits, place_bits, place_of_each
 from bridge.judge.diagnosis.last_place import moves
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.records import EXACT, Seen
+from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 
 Array = np.ndarray
@@ -25,8 +26,9 @@ MOST = 20000
 #: Elements for each number that is fitted, at least; as many again decide. Twice as many where what is left is more
 #: than rounding
 PER_NUMBER = 2
-#: Bits that choose a description: of hundreds, most of them with a small whole number
-CHOICE = 10
+#: Bits that choose a description of hundreds, and those of a number in it: most are small and whole, as which image it
+#: is, and one that was fitted is tried on elements that it was not fitted to
+CHOICE, NUMBER = 10, 8
 #: Numbers of a description that names an operand which was solved for, and tried on elements that it was not solved by
 WHOLE_OPERAND = 100
 #: Words for the axes of images, filters and biases
@@ -130,15 +132,16 @@ class View:
         return found, self.rest(columns @ found, numbers)
 
 
-def says_more(view: View, seen: Seen, *, of_each: bool, base: Array | float = 0.0) -> bool:
+def says_more(view: View, seen: Seen, of_each: bool, updating: Updating | None = None) -> bool:
     """Return whether a wrong tensor says more than a description of it: the numbers in it, and where it holds.
 
     Parameters
     ----------
     of_each : it is said of the wrong elements alone, wherever they are
-    base : see `bridge.judge.diagnosis.information.bits`
+    updating : of new weights, which say no more than the step that they took
     """
     own = place_of_each(view.wrong) if of_each else place_bits(view.wrong)
-    own += CHOICE + (FITTED * seen.numbers if seen.numbers < WHOLE_OPERAND else 0)
+    own += CHOICE + (NUMBER * seen.numbers if seen.numbers < WHOLE_OPERAND else 0)
     right = Bounded(view.right, view.bound)
-    return bits(view.found, right, Bounded(view.found, view.bound), base) >= own
+    return bits(view.found, right, Bounded(view.found, view.bound),
+                0.0 if updating is None else updating.weights[-1]) >= own
