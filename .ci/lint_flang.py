@@ -24,6 +24,8 @@ STANDARD = ["-std=f2018", "-pedantic", "-Werror", "-Wno-non-target-passed-to-tar
 #: What meson fills into the templates, for each precision
 PRECISIONS = {"f32": {"KIND": "sp"}, "f64": {"KIND": "dp"}}
 LEVELS = ("baseline", "avx2", "avx512")
+#: Templates of the modules that choose among the levels; the build's own lines for each are in the meson.build beside
+CHOOSING = ("cpu/kernels/levels", "oracle/deviation_levels", "operations/loops_levels")
 
 
 def in_order(sources: dict[Path, str]) -> list[Path]:
@@ -55,7 +57,26 @@ def configured(folder: Path) -> list[Path]:
     for (precision, names), level in itertools.product(PRECISIONS.items(), LEVELS):
         values = {"PRECISION": precision, "LEVEL": level, **names}
         paths.append(_fill(FORTRAN / "operations/loops.f90.in", folder / f"loops_{precision}_{level}.f90", values))
+    paths += [_fill(FORTRAN / f"{name}.f90.in", folder / f"{Path(name).name}.f90", _choices(FORTRAN / name))
+              for name in CHOOSING]
     return paths
+
+
+def _choices(template: Path) -> dict[str, str]:
+    """The lines of each level, from the texts of the build and what stands in their gaps."""
+    build = (template.parent / "meson.build").read_text(encoding="utf-8")
+    level_numbers = {level: number for number, level in enumerate(LEVELS, 1)}
+    lines: dict[str, dict[str, None]] = {"uses": {}, "cases": {}}
+    for (level, number), (precision, first) in itertools.product(level_numbers.items(), (("f32", 0), ("f64", 10))):
+        names = {"level": level, "number": number, "precision": precision, "first": first,
+                 "level_numbers": level_numbers}
+        for name, text, arguments in re.findall(r"^ +(uses|cases) \+= '(.*)'\.format\((.*)\)$", build, re.MULTILINE):
+            values = eval(f"({arguments},)", names)
+            for i, value in enumerate(values):
+                text = text.replace(f"@{i}@", str(value))
+            lines[name][text.replace("\\n", "\n")] = None
+    return {"USES": "\n".join(lines["uses"]), "CASES": "\n".join(lines["cases"]),
+            "COMPILED": ", ".join([".true."] * len(LEVELS))}
 
 
 def _tiles() -> dict[str, str]:
