@@ -97,7 +97,9 @@ def says_enough(found: Array, right: Bounded, predicted: Bounded, t: float, *, t
         return True
     error = np.zeros(1) if predicted.error is None else predicted.error
     room = np.broadcast_to(error, predicted.value.shape)
-    if float(np.linalg.norm(room)) >= float(np.linalg.norm(np.reshape(found, room.shape) - base)) and not t <= WIDE:
+    # A step of nearly 0 in place of one that is far above the bound says something
+    size = max(float(np.linalg.norm(np.reshape(one, room.shape) - base)) for one in (found, right.value))
+    if float(np.linalg.norm(room)) >= size and not t <= WIDE:
         return False
     own = math.log2(max(tried, 1)) + FITTED * (fitted and found.size >= ENOUGH)
     return bits(found, right, predicted, base) >= own

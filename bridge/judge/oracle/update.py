@@ -154,9 +154,9 @@ def taken(optimizer: Optimizer, w0: Array, w1: Array, direction: Bounded, arithm
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ulp = np.spacing(np.maximum(np.abs(w0), np.abs(w1))).astype(np.float64)
         step = (w0.astype(np.float64) - w1.astype(np.float64)) / optimizer.lr
-        # Where d = 0 exactly, the weight does not move: nothing is rounded
+        # Where d = 0 exactly, the weight does not move, and exact arithmetic rounds nothing
         last = ulp / 2 + u * roundings * np.abs(w0.astype(np.float64)) + _lost_of_the_weight(arithmetic, d)
-        still = (d == 0) & (e == 0)
+        still = (e == 0) & (d == 0) if u else e == 0
         resolution = np.where(still, 0.0, last / optimizer.lr)
         needed = float(np.median(np.where(still, 0.0, 4 * last / e)))
     visible = np.count_nonzero(resolution <= e / 4) / e.size
