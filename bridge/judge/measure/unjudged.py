@@ -40,7 +40,9 @@ def list_unknown(pair: FilePair, comparison: Comparison) -> None:
         for name in pair.candidate.datasets()
         if name not in known and name != "model" and not name.startswith(("batches/", "oracle/", "state/"))
     ]
-    misnamed = {name for name in unknown if _may_be_a_tensor(name, known) and not _of_a_later_step(name, pair, known)}
+    steps = {name.split("/")[1] for name in pair.candidate.datasets() if name.startswith("steps/")}
+    misnamed = {name for name in unknown
+                if _may_be_a_tensor(name, known) and not _of_a_later_step(name, pair.steps, known, steps)}
     listed = sorted(unknown, key=lambda name: name not in misnamed)
     for i, name in enumerate(listed[:MOST_LISTED]):
         near = _nearest(name, pair, known) if name in misnamed and i < MOST_COMPARED else ()
@@ -63,12 +65,18 @@ def _may_be_a_tensor(name: str, known: set[str]) -> bool:
                                       for tail in tails)
 
 
-def _of_a_later_step(name: str, pair: FilePair, known: set[str]) -> bool:
-    """Whether it is a tensor of a step that the fixture does not have: programs may take its batches again."""
+def _of_a_later_step(name: str, steps: int, known: set[str], there: set[str]) -> bool:
+    """Whether it is a tensor of a step that follows on those of the fixture: programs may take its batches again.
+
+    >>> known = {"steps/0/loss"}
+    >>> [_of_a_later_step(one, 1, known, {"0", "1", "2", "7"}) for one in ("steps/2/loss", "steps/7/loss", "steps/1/x")]
+    [True, False, False]
+    """
     first, _, rest = name.partition("/")
     step, _, tensor = rest.partition("/")
-    return first == "steps" and step.isdecimal() and int(step) >= pair.steps and bool(
-        {f"steps/{k}/{tensor}" for k in range(pair.steps + 1)} & known)
+    return (first == "steps" and step.isdecimal() and int(step) >= steps
+            and all(str(k) in there for k in range(steps, int(step)))
+            and any(f"steps/{k}/{tensor}" in known for k in range(steps + 1)))
 
 
 def _nearest(name: str, pair: FilePair, known: set[str]) -> tuple[str, ...]:
