@@ -110,6 +110,7 @@ def test_validate_builds_and_installs_less(checkout: Path) -> None:
     found = run(checkout, "validate")[1]
     assert levels(found) == ["machine"] and found[-1].endswith("fortran-torch-bridge[torch]")
     assert run(checkout, "validate")[1] == []
-    found = run(checkout)[1]
-    assert levels(found) == ["all"] and found[-1].endswith("fortran-torch-bridge[torch,images,train,plots]")
+    said, found = run(checkout)
+    assert levels(found) == ["all"] and found[-1].endswith("[torch,images,train,mpi,plots,test,lint]")
+    assert "source .venv/bin/activate" in said
     assert levels(run(checkout, "validate")[1]) == []
