@@ -72,6 +72,7 @@ class ExchangeFile:
         self.path, self._alive = os.fspath(path), alive
         self._known: dict[str, h5py.Dataset | None] = {}
         self._layouts: dict[str, Layout | None] = {}
+        self._groups: dict[str, h5py.Group | None] = {}
         self._kept = KeptTensors()
         if not os.path.isfile(self.path):
             raise FileError(f"{self.path}: {'not a file' if os.path.exists(self.path) else 'no such file'}")
@@ -82,6 +83,7 @@ class ExchangeFile:
         except HDF5_ERRORS as error:
             reason = one_line(error).partition("(")[2].rstrip(")") or one_line(error)
             raise FileError(f"{self.path}: not a readable HDF5 file ({reason})") from None
+        self._groups[""] = self.file
         try:
             self._read_head()
         except BaseException:
@@ -107,19 +109,29 @@ class ExchangeFile:
         return self._known[name]
 
     def _search(self, name: str) -> h5py.Dataset | None:
-        here: h5py.Group | h5py.Dataset | h5py.Datatype = self.file
-        for part in name.strip("/").split("/"):
-            try:
-                link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None
-                if link is None or isinstance(link, h5py.ExternalLink):
-                    return None
-                here = here[part]
-                # A soft link may lead through a link to another file
-                if h5py.h5i.get_file_id(here.id) != self.file.id:
-                    return None
-            except HDF5_ERRORS:
+        parent, _, last = name.strip("/").rpartition("/")
+        found = self._inside(self._group(parent), last)
+        return found if isinstance(found, h5py.Dataset) else None
+
+    def _group(self, name: str) -> h5py.Group | None:
+        """A group of this file, which is looked for once."""
+        if name not in self._groups:
+            parent, _, last = name.rpartition("/")
+            found = self._inside(self._group(parent), last)
+            self._groups[name] = found if isinstance(found, h5py.Group) else None
+        return self._groups[name]
+
+    def _inside(self, group: h5py.Group | None, name: str) -> object:
+        """What a group of this file has under a name; None where that is nothing, or in another file."""
+        try:
+            link = None if group is None else group.get(name, getlink=True)
+            if group is None or link is None or isinstance(link, h5py.ExternalLink):
                 return None
-        return here if isinstance(here, h5py.Dataset) else None
+            found = group[name]
+            # A soft link may lead through a link to another file
+            return found if h5py.h5i.get_file_id(found.id) == self.file.id else None
+        except HDF5_ERRORS:
+            return None
 
     def is_frozen(self, parameter: str) -> bool:
         """Return whether no step changes this parameter ("conv1/weight"), as the attribute of its first weights says.

@@ -51,6 +51,7 @@ def judge(
     progress: Report | None = None,
     *,
     diagnosing: bool = True,
+    adequacy: bool = True,
     seconds: float = BUDGET,
     allow: tuple[str, ...] = (),
     allow_unknown: bool = False,
@@ -60,7 +61,7 @@ def judge(
     Parameters
     ----------
     fixture, result : exchange files
-    progress, diagnosing, seconds, allow, allow_unknown : as of `judge_pair`
+    progress, diagnosing, adequacy, seconds, allow, allow_unknown : as of `judge_pair`
 
     Raises
     ------
@@ -68,7 +69,7 @@ def judge(
         As of `judge_pair`; also if a file is unreadable, or the two do not belong together.
     """
     with open_pair(fixture, result) as pair:
-        return judge_pair(pair, progress, diagnosing=diagnosing, seconds=seconds, allow=allow,
+        return judge_pair(pair, progress, diagnosing=diagnosing, adequacy=adequacy, seconds=seconds, allow=allow,
                           allow_unknown=allow_unknown)
 
 

@@ -37,8 +37,8 @@ Array = np.ndarray
 
 #: Ratios above it say no more
 LARGEST = 1e16
-#: Of a sample so large a part will do
-SPARSE = 2
+#: So many elements of a sample will do
+FEW = 1024
 #: Seconds of computing after which no further tensor is begun
 MOST_SECONDS = 20.0
 #: Faults that need two steps, and those that no data show, but a second run or a look at memory
@@ -217,7 +217,7 @@ class _Computation:
 
 def _thinned(indices: Array) -> Array:
     """A part at random: every other element of an image would leave out whole columns."""
-    kept = np.random.default_rng(0).choice(indices, -(-indices.size // SPARSE), replace=False)
+    kept = np.random.default_rng(0).choice(indices, min(indices.size, FEW), replace=False)
     return np.sort(kept)
 
 

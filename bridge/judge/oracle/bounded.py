@@ -65,7 +65,9 @@ class Bounded:
 
     def __init__(self, value: Array, error: Array | float, arithmetic: Arithmetic, terms: float = 1) -> None:
         self.value = np.asarray(value, dtype=np.float64)
-        self.error = np.broadcast_to(_known_or_infinite(np.asarray(error, dtype=np.float64)), self.value.shape)
+        known = _known_or_infinite(np.asarray(error, dtype=np.float64))
+        # It costs as much as the arithmetic of a small array
+        self.error = known if known.shape == self.value.shape else np.broadcast_to(known, self.value.shape)
         self.arithmetic, self.terms = arithmetic, terms
 
     @property
