@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import OrderedDict
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from torch import nn
 
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.step_graph import StepGraph
@@ -91,7 +91,7 @@ class Lab:
         self, name: str, found: Array, step: int = 0, earlier: dict[str, Array] | None = None, seconds: float = math.inf
     ) -> tuple[list[Explanation], Explanation | None]:
         """Accepted explanations and the best that was rejected."""
-        search = Search(self.case(name, found, step, earlier), time.monotonic() + seconds)
+        search = Search(self.case(name, found, step, earlier), now() + seconds)
         return search.run(search.place)
 
 

@@ -25,7 +25,7 @@ class Cases:
     Parameters
     ----------
     pair, comparison : the files, and what was found
-    deadline : `time.monotonic` at which the search for the fault of the tensor that is looked at ends; it is moved
+    deadline : on the clock of a search, when that for the fault of the tensor that is looked at ends; it is moved
     """
 
     def __init__(self, pair: FilePair, comparison: Comparison, deadline: float) -> None:

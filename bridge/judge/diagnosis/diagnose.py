@@ -15,6 +15,7 @@ from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.cases import Cases
 from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.evidence.describe import describe
 from bridge.judge.diagnosis.evidence.extent import extent
 from bridge.judge.diagnosis.evidence.reach import is_beyond
@@ -61,10 +62,10 @@ def diagnose(pair: FilePair, comparison: Comparison, budget: float = BUDGET) -> 
     ----------
     pair : the two files, by the precision that the candidate is judged by
     comparison : what `bridge.judge.measure.comparison.compare` found
-    budget : seconds for the search; a prediction that was begun is finished
+    budget : seconds for the search, see `bridge.judge.diagnosis.clock`; a prediction that was begun is finished
     """
     start = time.monotonic()
-    cases = Cases(pair, comparison, start + budget)
+    cases = Cases(pair, comparison, now() + budget)
     with np.errstate(all="ignore"), one_core() if cases.small else nullcontext():
         diagnosis = _Doctor(cases).run()
     diagnosis.seconds = time.monotonic() - start
@@ -93,11 +94,11 @@ class _Doctor:
                 break
             if judged.name in self.found:
                 continue
-            now = time.monotonic()
-            if now > self.end:
+            start = now()
+            if start > self.end:
                 diagnosis.not_searched += 1
                 continue
-            self.cases.deadline = now + SHARE * (self.end - now)
+            self.cases.deadline = start + SHARE * (self.end - start)
             what = f"the search for the fault in {judged.name} of step {judged.step}"
             finding = attempt(diagnosis.missing, what, partial(self._finding, judged), None)
             if finding is not None:
@@ -209,9 +210,9 @@ class _Doctor:
         return self.steps.numbers(judged, explanations) if updating else explanations, runner_up
 
     def _described(self, search: Search, later: tuple[Case, ...] = ()) -> Seen | None:
-        until = time.monotonic() + min(DESCRIBING, max(0.0, self.end - time.monotonic()))
+        until = now() + min(DESCRIBING, max(0.0, self.end - now()))
         return attempt(self.diagnosis.missing, f"the description of {search.case.name}",
-                       lambda: describe(search.case, search.truth, lambda: time.monotonic() > until, later), None)
+                       lambda: describe(search.case, search.truth, lambda: now() > until, later), None)
 
     def _seen(self, judged: Judged, search: Search, explanations: list[Explanation]) -> Seen | None:
         """What is seen of an error that nothing predicts."""

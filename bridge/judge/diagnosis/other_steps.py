@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
 from bridge.judge.diagnosis.candidates import operation_faults
 from bridge.judge.diagnosis.cases import Cases
 from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.records import Explanation, Finding
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.measure.findings import Judged
@@ -142,7 +142,7 @@ class OtherSteps:
         last = f"grads/{cases.comparison.model.layers[-1].name}/output"
         wrong = any(other.step == judged.step and other.name == last for other in cases.comparison.failures)
         case = cases.case(last, judged.step) if wrong else None
-        search = None if case is None else Search(case, min(cases.deadline, time.monotonic() + GRADIENT))
+        search = None if case is None else Search(case, min(cases.deadline, now() + GRADIENT))
         if search is None or search.t <= 1:
             return True
         return (one.kinds, one.detail) in {(also.kinds, also.detail) for also in search.run(search.place)[0]}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ import numpy as np
 from bridge.judge.diagnosis import output_faults
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.error_location import Place, locate
 from bridge.judge.diagnosis.evidence.view import AXES
@@ -84,7 +84,7 @@ class Search:
     Attributes
     ----------
     case : the tensor
-    deadline : `time.monotonic` at which the search ends
+    deadline : on the clock `bridge.judge.diagnosis.clock.now`, when the search ends
     given : the same of making hypotheses
     trying : the same; of making pairs of hypotheses it is earlier, see `TWO_FAULTS`
     cut : something was left out because the time that was asked for was up
@@ -104,8 +104,8 @@ class Search:
     count: int = 0
 
     def __post_init__(self) -> None:
-        now = time.monotonic()
-        self.given = self.trying = now + TRYING * (self.deadline - now)
+        start = now()
+        self.given = self.trying = start + TRYING * (self.deadline - start)
         self.cut = False
         case = self.case
         self.arithmetic = case.graph.arithmetic
@@ -173,9 +173,9 @@ class Search:
     @property
     def late(self) -> bool:
         """Return whether no further hypotheses are made."""
-        now = time.monotonic()
-        self.cut = self.cut or now > self.given
-        return self.cut or now > self.trying
+        time = now()
+        self.cut = self.cut or time > self.given
+        return self.cut or time > self.trying
 
     def _after(self, stage: Callable[[], None]) -> list[Explanation]:
         stage()
@@ -262,7 +262,7 @@ class Search:
 
     def _two_faults(self) -> None:
         """Faults of the operation, each with every layout of what comes out, or with a second one of its own."""
-        self.trying = min(self.trying, time.monotonic() + TWO_FAULTS)
+        self.trying = min(self.trying, now() + TWO_FAULTS)
         single = [one for one in self.tried if len(one.hypothesis.kinds) == 1 and not one.hypothesis.fitted]
         if self.case.updating is not None:
             return
@@ -355,7 +355,7 @@ class Search:
             if len(accepted) == MOST_NAMED or (accepted and len(one.hypothesis.kinds) > len(accepted[0].kinds)):
                 break
             if not one.confirmed:
-                if time.monotonic() > self.deadline:
+                if now() > self.deadline:
                     self.cut = True
                     break
                 one.t, one.confirmed = self.explained(one.hypothesis.operation.full(self.arithmetic)), True

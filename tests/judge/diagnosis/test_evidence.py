@@ -16,6 +16,7 @@ from torch.nn import functional
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.diagnose import BUDGET, SHARE
 from bridge.judge.diagnosis.elementwise import ReluBackward
 from bridge.judge.diagnosis.evidence.derivatives import derivatives
@@ -42,6 +43,7 @@ from bridge.judge.oracle.winograd import matrices
 from bridge.report.facts import finding_lines
 from bridge.validate.self_test.edits import plant
 from tests.helpers.diagnosed import Lab, make
+from tests.helpers.tiers import few
 
 Array = np.ndarray
 Z, DX, DW, DB, DY, A, DZ = (
@@ -318,8 +320,9 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "make_wrong", "said"), [case[1:] for case in CASES], ids=[one[0] for one in CASES])
-def test_a_mistake_is_described(lab: Lab, name: str, make_wrong: Callable[[Lab, Array], Array], said: str) -> None:
+@pytest.mark.parametrize("case", few(CASES, len(CASES) // 3), ids=lambda case: case[0])
+def test_a_mistake_is_described(lab: Lab, case: tuple[str, str, Callable[[Lab, Array], Array], str]) -> None:
+    _, name, make_wrong, said = case
     found = seen(lab, name, make_wrong(lab, lab.right(name)))
     assert found is not None and found.exact and said in found.said, found
 
@@ -356,6 +359,7 @@ def test_a_target_of_integers_is_described(lab: Lab) -> None:
     assert "the target: it is the right value, rounded to multiples of 1/255" in found.said
 
 
+@pytest.mark.deep
 def test_a_table_of_values_is_described(tmp_path: Path) -> None:
     lab = Lab(*make(tmp_path, height=48, width=64))
     z = lab.right(Z)
@@ -570,7 +574,7 @@ def test_zeros_that_a_sign_decides_are_no_dropout(lab: Lab) -> None:
     y = y - np.quantile(y, 0.94)
     right = lab.graph().operation(DY).replaced(y=Bounded(y))
     case = replace(lab.case(DY, right.values() * (y > 0)), right=right)
-    search = Search(case, time.monotonic() + 20)
+    search = Search(case, now() + 20)
     assert all(kind("dropout") not in one.kinds for one in search.run(search.place)[0])
 
 
@@ -902,7 +906,7 @@ def test_a_search_of_pairs_that_ends_by_itself_was_not_stopped(lab: Lab, monkeyp
     monkeypatch.setattr("bridge.judge.diagnosis.search.TWO_FAULTS", 0.0)
     noise = np.random.default_rng(0).normal(size=lab.right(DW).shape)
     for seconds, cut in ((600.0, False), (0.0, True)):
-        search = Search(lab.case(DW, lab.right(DW) + noise), time.monotonic() + seconds)
+        search = Search(lab.case(DW, lab.right(DW) + noise), now() + seconds)
         assert not search.run(search.place)[0] and search.cut is cut
 
 
