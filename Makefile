@@ -2,6 +2,8 @@
 PYTHON_ENV := .venv/bin/python
 FLANG := flang-22
 KERNELS := fortran/cuda/kernels/kernels
+# Modules that are compiled once and kept: every second of the tests is a Python that starts, and pytest rewrites its own
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 help:  ## this list
