@@ -19,6 +19,7 @@ from bridge.judge.verdict import Outcome
 from bridge.operations.hyperparameters import numbers
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.built_once import built_once
 from tests.helpers.fused_sequences import SEQUENCES, conv, sequence
 from tests.helpers.instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose
 
@@ -34,14 +35,16 @@ def debug_step(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     meson = shutil.which("meson", path=search)
     if meson is None:
         pytest.skip("meson is neither in this environment nor on the search path")
-    build = tmp_path_factory.mktemp("debug") / "build"
     options = ["-Dpython=false", "-Dbuildtype=debug", "-Db_sanitize=address,undefined", "-Db_lundef=false",
                "-Dwerror=true"]
-    for command in ([meson, "setup", str(build), str(root), *options], [meson, "compile", "-C", str(build)]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False,
-                              env=os.environ | {"PATH": search})
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    return build / "fortran" / "cnn_step"
+
+    def build(folder: Path) -> None:
+        for command in ([meson, "setup", str(folder), str(root), *options], [meson, "compile", "-C", str(folder)]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False,
+                                  env=os.environ | {"PATH": search})
+            assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+    return built_once(tmp_path_factory, "debug", build) / "fortran" / "cnn_step"
 
 
 @pytest.mark.parametrize("device", ["cpu", "naive"])
@@ -68,7 +71,7 @@ def test_awkward_geometry_is_clean(debug_step: Path, root: Path, tmp_path: Path,
 
 
 @pytest.fixture(scope="module")
-def kernels_program(debug_step: Path, root: Path) -> Path:
+def kernels_program(debug_step: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``kernels_program``, compiled and linked as ``cnn_step`` was."""
     build = debug_step.parents[1]
     commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
@@ -83,10 +86,11 @@ def kernels_program(debug_step: Path, root: Path) -> Path:
     assert link[1:3] == ["-o", "fortran/cnn_step"]
     libraries = [word for word in link[3:] if "cnn_step.p" not in word]
     source = root / "tests/helpers/programs/kernels_program.f90"
-    command = [how[0], *modules, source, "-o", "kernels_program", *libraries]
+    program = tmp_path_factory.mktemp("kernels") / "kernels_program"
+    command = [how[0], *modules, source, "-o", program, *libraries]
     made = subprocess.run(command, cwd=build, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
-    return build / "kernels_program"
+    return program
 
 
 def _networks() -> str:

@@ -12,8 +12,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input, conv2d_weight
 
 from tests.helpers.cuda.kernel_memory import Memory
-from tests.helpers.tiers import few
-from tests.software_device.host_kernels import BLOCK, ROUTES, HostKernels, build, flang
+from tests.software_device.host_kernels import BLOCK, HostKernels
 
 #: Channels and pixels below each other that a kernel makes at a time, and what a filter gradient takes at a time
 BELOW = {1: 8, 16: 4}
@@ -44,13 +43,6 @@ class Shape:
 SHAPES = [Shape(2, 16, 16, 9, 37, 1), Shape(1, 1, 16, 5, 7, 0), Shape(3, 3, 1, 6, 40, 2), Shape(1, 16, 2, 4, 4, 1),
           Shape(2, 2, 32, 3, 3, 1), Shape(1, 4, 4, 1, 1, 1), Shape(1, 5, 16, 70, 131, 1), Shape(1, 12, 1, 2, 300, 1),
           Shape(5, 8, 3, 9, 4, 1), Shape(3, 6, 8, 10, 12, 1), Shape(1, 4, 4, 7, 132, 1)]
-
-
-@pytest.fixture(scope="module", params=few(ROUTES, "source".__eq__))
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HostKernels:
-    if request.param == "source" and flang() is None:
-        pytest.skip("skipped, because there is no flang to compile the CUDA Fortran kernels")
-    return HostKernels(build(tmp_path_factory.mktemp(request.param), request.param))
 
 
 def numbers(*values: int) -> list[np.int32]:

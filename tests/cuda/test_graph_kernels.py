@@ -26,17 +26,9 @@ from reference.spline import Spline
 from tests import ROOT
 from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
 from tests.helpers.loops import looped
-from tests.helpers.tiers import few
-from tests.software_device.host_kernels import BLOCK, ROUTES, HostKernels, build, flang
+from tests.software_device.host_kernels import BLOCK, HostKernels
 
 GRIDS = (1, 3)
-
-
-@pytest.fixture(scope="module", params=few(ROUTES, "source".__eq__))
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HostKernels:
-    if request.param == "source" and flang() is None:
-        pytest.skip("skipped, because there is no flang to compile the CUDA Fortran kernels")
-    return HostKernels(build(tmp_path_factory.mktemp(request.param), request.param))
 
 
 def numbers(kind: str, shape: int | tuple[int, ...], seed: int) -> np.ndarray:

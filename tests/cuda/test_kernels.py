@@ -17,18 +17,10 @@ import torch
 
 from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
 from tests.helpers.loops import looped
-from tests.helpers.tiers import few
-from tests.software_device.host_kernels import BLOCK, ROUTES, HostKernels, build, flang
+from tests.software_device.host_kernels import BLOCK, HostKernels
 
 SIZES = (0, 1, 255, 256, 257, 511, 1000, 4099)
 GRIDS = (1, 2, 5)
-
-
-@pytest.fixture(scope="module", params=few(ROUTES, "source".__eq__))
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HostKernels:
-    if request.param == "source" and flang() is None:
-        pytest.skip("skipped, because there is no flang to compile the CUDA Fortran kernels")
-    return HostKernels(build(tmp_path_factory.mktemp(request.param), request.param))
 
 
 def same_bits(found: np.ndarray, expected: np.ndarray) -> bool:

@@ -50,7 +50,7 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(root / "fortran", folder / "fortran")
     for name in ("meson.build", "meson.options"):
         shutil.copy(root / name, folder / name)
-    run(meson, "setup", folder / "build", folder, "-Dpython=false", "-Doptimization=0")
+    run(meson, "setup", folder / "build", folder, "-Dpython=false", "-Dlevels=machine", "-Doptimization=0")
     return folder
 
 

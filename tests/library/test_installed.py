@@ -16,6 +16,7 @@ import h5py
 import pytest
 
 from tests import ROOT
+from tests.helpers.built_once import built_once
 from tests.helpers.fortran_ranks import ENVIRONMENT, skip_without_mpi
 
 # Builds everything once more
@@ -46,12 +47,14 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for program in ("meson", "gfortran", "pkg-config"):
         if shutil.which(program, path=PATH) is None:
             pytest.skip(f"skipped, because {program} is not on the search path")
-    folder = tmp_path_factory.mktemp("library")
-    run("meson", "setup", folder / "build", ROOT, "-Dpython=false", "-Dmpi=auto", "--libdir=lib",
-        f"--prefix={folder / 'first'}", folder=folder)
-    run("meson", "install", "-C", folder / "build", "--destdir", folder / "stage", folder=folder)
-    shutil.copytree(folder / "stage" / (folder / "first").relative_to("/"), folder / "prefix", symlinks=True)
-    return folder / "prefix"
+
+    def build(folder: Path) -> None:
+        run("meson", "setup", folder / "build", ROOT, "-Dpython=false", "-Dmpi=auto", "-Dlevels=machine",
+            "--libdir=lib", f"--prefix={folder / 'first'}", folder=folder)
+        run("meson", "install", "-C", folder / "build", "--destdir", folder / "stage", folder=folder)
+        shutil.copytree(folder / "stage" / (folder / "first").relative_to("/"), folder / "prefix", symlinks=True)
+
+    return built_once(tmp_path_factory, "library", build) / "prefix"
 
 
 def by_pkg_config(prefix: Path, folder: Path) -> Callable[[str], Path]:
@@ -179,7 +182,8 @@ def test_the_program_for_many_ranks_is_built_where_it_is_asked_for(prefix: Path)
 
 SUBPROJECT = """
 project('mine', 'fortran', 'c')
-cnn = dependency('cnn', fallback: ['fortran-torch-bridge', 'cnn_dep'], default_options: ['python=false'])
+cnn = dependency('cnn', fallback: ['fortran-torch-bridge', 'cnn_dep'],
+                 default_options: ['python=false', 'levels=machine'])
 executable('checkpoint', 'checkpoint.f90', dependencies: cnn)
 """
 FETCHED = """

@@ -77,10 +77,14 @@ def build(folder: Path, route: str) -> Path:
         if compiler is None:
             raise FileNotFoundError("no flang (flang-22, flang-23 or flang)")
         builder().compile_kernels(compiler, KERNELS / "kernels.cuf", part, target=None)
-    library = folder / f"libkernels_{route}.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-o", library,
-                    LAUNCHER, table(folder), part, "-lm"], check=True)
-    return library
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-o",
+                    library(folder, route), LAUNCHER, table(folder), part, "-lm"], check=True)
+    return library(folder, route)
+
+
+def library(folder: Path, route: str) -> Path:
+    """The file that `build` makes."""
+    return folder / f"libkernels_{route}.so"
 
 
 class HostKernels:
