@@ -16,6 +16,7 @@ from bridge.engine.library import extension
 from reference.export import export
 from reference.settings import ExportSettings
 from tests import ROOT, software_device
+from tests.helpers import tiers
 from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.tiers import is_drawn
 
@@ -44,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="run this share of the tests, drawn at random: another one for each commit (default: all)")
     parser.addoption("--sample-seed", default=None, metavar="TEXT",
                      help="what the tests are drawn by (default: the commit that is checked out)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    marks = config.getoption("markexpr")
+    tiers.wanted = marks if marks in ("deep", "not deep") else ""
 
 
 def _seed(config: pytest.Config) -> str:

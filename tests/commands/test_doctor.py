@@ -475,7 +475,7 @@ def test_two_devices_of_which_one_fails(device: None, monkeypatch: pytest.Monkey
     assert said.startswith("cuda:1: cuDNN: ") and "4000" in said
 
 
-@pytest.mark.parametrize(("settings", "words"), [
+@pytest.mark.parametrize(("settings", "words"), few_rows([
     ({"STRICT_DEVICES": "0"}, "the driver sees no GPU"),
     ({"STRICT_FAIL": "cudnnCreate:0:1001"}, "cuda:0: cuDNN: cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED (1001)"),
     ({"STRICT_FAIL": "cudaMalloc:0:2"}, "out of memory"),
@@ -485,7 +485,7 @@ def test_two_devices_of_which_one_fails(device: None, monkeypatch: pytest.Monkey
     ({"STRICT_CUDNN_VERSION": "81000"}, "cuDNN: "),
     ({"STRICT_CUDNN_CUDART_VERSION": "12080", "CNN_CUDA_WHEELS": ""}, "so.12"),
     ({"STRICT_CUDART_VERSION": "11080"}, "CUDA runtime: "),
-])
+], 3))
 def test_a_device_that_does_not_work(settings: dict[str, str], words: str, device: None,
                                      monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name, value in settings.items():

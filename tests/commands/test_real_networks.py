@@ -19,7 +19,6 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.cuda.children import environment
 from tests.helpers.real_networks import REAL, ImageClassifier, Resnet18, TwoLevelUnet
-from tests.helpers.tiers import few
 from tests.helpers.torch_graphs import Kan
 
 #: The rates let ten steps change the weights by several per cent, and no training diverges
@@ -36,7 +35,7 @@ def run(folder: Path, device: str = "cpu", **settings: Any) -> Judgement:
     done = subprocess.run([cnn_step(), fixture, result, "--device", device], capture_output=True, text=True,
                           check=False, timeout=300, env=environment() if device == "cuda" else None)
     assert (done.returncode, done.stderr) == (0, "")
-    return judge(fixture, result)
+    return judge(fixture, result, adequacy=False)
 
 
 def assert_right(judgement: Judgement, steps: int) -> None:
@@ -52,14 +51,12 @@ def assert_right(judgement: Judgement, steps: int) -> None:
     assert expected | {f"state/{name}" for name in graph.state_shapes()} | {"loss", "grads/input"} <= seen
 
 
-@pytest.mark.parametrize("network", few(REAL, lambda network: network in (Resnet18, TwoLevelUnet)))
-def test_a_step_is_right(network: type[nn.Module], tmp_path: Path) -> None:
-    assert_right(run(tmp_path, model=network, steps=1, **REAL[network], **OPTIMIZERS["momentum"]), 1)
+def test_a_step_is_right(tmp_path: Path) -> None:
+    assert_right(run(tmp_path, model=TwoLevelUnet, steps=1, **REAL[TwoLevelUnet], **OPTIMIZERS["momentum"]), 1)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("optimizer", "device"), [("momentum", "cpu"), ("adam", "cuda")])
 @pytest.mark.parametrize("network", REAL)
 def test_ten_steps_are_right(network: type[nn.Module], optimizer: str, device: str, tmp_path: Path) -> None:
     """On the device ``cuda`` by the software device."""

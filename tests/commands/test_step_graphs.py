@@ -95,7 +95,7 @@ def test_results_are_right(fixtures: list[Path], tmp_path: Path) -> None:
             done = run(fixture, result, *options)
             assert (done.returncode, done.stderr) == (0, "")
             assert tensors(result) == tensors(fixture)
-            comparison, verdict = judge(fixture, result)
+            comparison, verdict = judge(fixture, result, adequacy=False)
             assert verdict.outcome is Outcome.ROUNDING
             assert not comparison.not_judged
             print(fixture.stem, *options, max(one.t for one in comparison.judged))
@@ -115,7 +115,7 @@ def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) 
             done = run(fixture, result, "--precision", precision)
             assert (done.returncode, done.stderr) == (0, "")
             assert tensors(result) == {name for name in tensors(fixture) if "/masks/" not in name}
-            comparison, verdict = judge(fixture, result)
+            comparison, verdict = judge(fixture, result, adequacy=False)
             assert verdict.outcome is Outcome.ROUNDING, (fixture.stem, verdict.words)
             # Behind many operations only the bound of a whole step is too wide, that of the weights' way
             assert all(one.name.startswith("update/") for one in comparison.not_judged)
@@ -149,7 +149,7 @@ def test_binary_cross_entropies_are_right(tmp_path: Path) -> None:
         settings = SETTINGS | {"model": probabilities, "loss": "bce", "reduction": reduction}
         fixture = export(tmp_path / "f.h5", ExportSettings(**settings)).path
         assert run(fixture, tmp_path / "r.h5").returncode == 0
-        assert judge(fixture, tmp_path / "r.h5").verdict.outcome is Outcome.ROUNDING
+        assert judge(fixture, tmp_path / "r.h5", adequacy=False).verdict.outcome is Outcome.ROUNDING
         fixture.unlink()
 
 
@@ -166,7 +166,7 @@ def test_other_losses_are_right(tmp_path: Path) -> None:
             fixture = export(tmp_path / "f.h5", ExportSettings(**SETTINGS | given)).path
             for precision in ("float32", "float64"):
                 assert run(fixture, tmp_path / "r.h5", "--precision", precision).returncode == 0
-                verdict = judge(fixture, tmp_path / "r.h5").verdict
+                verdict = judge(fixture, tmp_path / "r.h5", adequacy=False).verdict
                 assert verdict.outcome is Outcome.ROUNDING, (loss, network.__name__, precision, verdict.words)
             fixture.unlink()
 
@@ -202,7 +202,7 @@ def test_frozen_parameters_stay(tmp_path: Path) -> None:
         assert first["weight"].attrs["frozen"] == 1
         assert (first["weight"][()] == last["weight"][()]).all()
         assert (first["bias"][()] != last["bias"][()]).any()
-    assert judge(fixture, tmp_path / "r.h5").verdict.outcome is Outcome.ROUNDING
+    assert judge(fixture, tmp_path / "r.h5", adequacy=False).verdict.outcome is Outcome.ROUNDING
 
 
 def test_threads_do_not_change_a_bit(
@@ -343,7 +343,7 @@ def test_what_further_operations_cannot_take_is_one_line(
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert message in done.stderr, done.stderr
     with pytest.raises(FileError):
-        judge(changed(fixture, tmp_path, edit), fixture)
+        judge(changed(fixture, tmp_path, edit), fixture, adequacy=False)
 
 
 def test_what_an_operation_cannot_take_is_one_line(everything: Path, tmp_path: Path) -> None:

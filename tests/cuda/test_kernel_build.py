@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bridge.doctor import isolated_child
+from tests.helpers.tiers import few_rows
 from tests.software_device.host_kernels import KERNELS, PTX, builder, flang
 from tests.software_device.ptx_as_c import entries_of
 
@@ -126,7 +127,8 @@ MORE_REGISTERS = {
 SPILLED = {"cnn_direct_16": 128, "cnn_direct_filter": 192, "cnn_direct_filter_quads": 64, "cnn_direct_masked_16": 64}
 
 
-@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90"])
+@pytest.mark.deep
+@pytest.mark.parametrize("target", ["sm_75", "sm_90"])
 def test_ptxas_takes_it(tmp_path: Path, target: str) -> None:
     """No stack, no spills but few, and few enough registers for blocks of 256 threads."""
     ptxas = shutil.which("ptxas")
@@ -194,11 +196,11 @@ def test_unusable_ptx_is_refused(ptx: str, old: str, new: str, message: str) -> 
 
 
 @needs_flang
-@pytest.mark.parametrize(("old", "new", "message"), [
+@pytest.mark.parametrize(("old", "new", "message"), few_rows([
+    ("real(wp), device, intent(in) :: y(n)", "real(wp), devise, intent(in) :: y(n)", "exit status 1"),
     ("total = total + d*d", "if (n < 0) stop 1", "a kernel calls what no GPU has: _FortranAStopStatement"),
     ('name="cnn_mse_"', 'name="mse_"', "the PTX lacks cnn_mse_f32, cnn_mse_f64"),
-    ("real(wp), device, intent(in) :: y(n)", "real(wp), devise, intent(in) :: y(n)", "exit status 1"),
-])
+], 1))
 def test_unusable_kernels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str,
                                       message: str) -> None:
     """A call of the run-time library, another name, a syntax error: the build stops, and writes no file."""

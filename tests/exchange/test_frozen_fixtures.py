@@ -99,7 +99,7 @@ def test_a_layer_that_is_trained_all_the_same_is_named(fixture: Path, tmp_path: 
     with h5py.File(other, "r+") as file:
         del file[f"steps/0/weights/{name}"].attrs["frozen"]
     extension.run_file(other, path)
-    _, verdict = judge(fixture, path)
+    _, verdict = judge(fixture, path, adequacy=False)
     assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
     said = [one.detail for finding in verdict.diagnosis.findings for one in finding.explanations]
     assert said[:1] == ["updated, although it is frozen"], said

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+#: What is run: "deep", "not deep" or all. Of lists nothing else is made: to collect a case costs as much as some tests
+wanted = ""
+
 
 def deep(*values: Any) -> Any:
     """The values of a case that is for the deep tier."""
@@ -33,15 +36,29 @@ def few(values: Iterable[Any], fast: int | Callable[[Any], bool]) -> list[Any]:
     [0, (1,), 2, (3,), 4]
     """
     given = list(values)
-    if isinstance(fast, int):
-        among = {i * (len(given) - 1) // max(fast - 1, 1) for i in range(fast)}
-        return [value if i in among else deep(value) for i, value in enumerate(given)]
-    return [value if fast(value) else deep(value) for value in given]
+    among = {i * (len(given) - 1) // max(fast - 1, 1) for i in range(fast)} if isinstance(fast, int) else {
+        i for i, value in enumerate(given) if fast(value)}
+    every = [value if i in among else deep(value) for i, value in enumerate(given)]
+    # Of no values at all pytest makes a case that is skipped
+    return [one for i, one in enumerate(every) if not wanted or (i in among) == (wanted == "not deep")] or every
 
 
-def few_rows(rows: Iterable[tuple[Any, ...]], fast: int | Callable[[Any], bool]) -> list[Any]:
-    """As `few`, of rows with the values of several parameters."""
-    return [deep(*one.values[0]) if hasattr(one, "marks") else one for one in few(rows, fast)]
+def few_rows(rows: Iterable[tuple[Any, ...]], fast: int | Callable[[Any], bool],
+             name: Callable[[Any], str] | None = None) -> list[Any]:
+    """As `few`, of rows with the values of several parameters.
+
+    Parameters
+    ----------
+    rows, fast : as of `few`
+    name : of a row in the name of its test; else pytest chooses one
+    """
+    def case(one: Any) -> Any:
+        row = one.values[0] if hasattr(one, "marks") else one
+        if name is None and not hasattr(one, "marks"):
+            return row
+        return pytest.param(*row, marks=getattr(one, "marks", ()), id=name and name(row))
+
+    return [case(one) for one in few(rows, fast)]
 
 
 def is_drawn(name: str, share: float, seed: str) -> bool:

@@ -92,7 +92,7 @@ def test_a_wrong_operation_is_caught_in_larger_images(fixtures: Callable, fault:
     assert f"{fault.first} of step {fault.step} is wrong" in verdict.words
 
 
-@pytest.mark.parametrize("name, tensor, edit", few_rows(wrong.TENSORS, 8), ids=[row[0] for row in wrong.TENSORS])
+@pytest.mark.parametrize("name, tensor, edit", few_rows(wrong.TENSORS, 8, name=lambda row: row[0]))
 def test_a_wrong_tensor_is_caught_and_named(
     right: tuple[Path, Path], name: str, tensor: str, edit: Callable, tmp_path: Path
 ) -> None:

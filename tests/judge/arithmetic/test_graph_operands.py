@@ -98,7 +98,8 @@ def perceptron(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("change", "name"), [(tf32, "TF32"), (bf16, "bf16")])
 def test_linear_layers_of_a_lower_precision(perceptron: Path, tmp_path: Path, change: Change, name: str) -> None:
-    verdict = judge(perceptron, train_graph(perceptron, tmp_path / "result.h5", with_operands(change))).verdict
+    result = train_graph(perceptron, tmp_path / "result.h5", with_operands(change))
+    verdict = judge(perceptron, result, adequacy=False).verdict
     assert verdict.outcome is Outcome.PRECISION and verdict.exit_code == 3
     assert f"forward/first is exactly what {name} operands give" in verdict.words
 
@@ -109,14 +110,14 @@ def test_a_network_without_convolutions_in_float32_that_declares_float64(tmp_pat
     result = train_graph(fixture, tmp_path / "result.h5", dtype="float32")
     with h5py.File(result, "r+") as file:
         file.attrs["precision"] = "float64"
-    verdict = judge(fixture, result).verdict
+    verdict = judge(fixture, result, adequacy=False).verdict
     assert verdict.outcome is Outcome.PRECISION and "forward/first is exactly what float32" in verdict.words
 
 
 def test_products_of_matrices_and_transposed_convolutions(tmp_path: Path) -> None:
     fixture = export(tmp_path / "fixture.h5", ExportSettings(
         model=Mixed, height=6, width=11, batch=2, steps=1, threads=1)).path
-    verdict = judge(fixture, train_graph(fixture, tmp_path / "result.h5", with_operands(tf32))).verdict
+    verdict = judge(fixture, train_graph(fixture, tmp_path / "result.h5", with_operands(tf32)), adequacy=False).verdict
     assert verdict.outcome is Outcome.PRECISION and "forward/up is exactly what TF32" in verdict.words
 
 
@@ -144,7 +145,7 @@ def test_a_network_under_autocast(network: type[nn.Module], onednn: bool, tmp_pa
     fixture = export(tmp_path / "fixture.h5", ExportSettings(model=network, steps=1, threads=1, **options)).path
     with convolutions_by(onednn):
         result = train_graph(fixture, tmp_path / "result.h5", replaced(forward=autocast))
-    verdict = judge(fixture, result).verdict
+    verdict = judge(fixture, result, adequacy=False).verdict
     assert verdict.outcome is Outcome.PRECISION, verdict.words
     assert "in bf16 and keeps its result in bf16" in verdict.words
     partial = "keeps its result and the sum of each image in bf16" in verdict.words
@@ -157,7 +158,7 @@ def test_a_mistake_under_a_lower_precision_is_a_bug(perceptron: Path, tmp_path: 
         def gradient(self, name: str, g: Tensor) -> Tensor:
             return g / 2 if name == "second/weight" else g
 
-    verdict = judge(perceptron, train_graph(perceptron, tmp_path / "result.h5", Wrong)).verdict
+    verdict = judge(perceptron, train_graph(perceptron, tmp_path / "result.h5", Wrong), adequacy=False).verdict
     assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
     found = [(one.name, kind.key) for one in verdict.diagnosis.findings for kind in one.explanations[0].kinds]
     assert found == [("grads/second/weight", "scale")]
@@ -167,6 +168,6 @@ def test_one_result_that_was_stored_in_16_bits_is_damaged(perceptron: Path, tmp_
     right = train_graph(perceptron, tmp_path / "right.h5")
     wrong = plant(right, tmp_path / "wrong.h5", {
         "steps/0/forward/second": lambda y: torch.from_numpy(y).bfloat16().float().numpy()})
-    verdict = judge(perceptron, wrong).verdict
+    verdict = judge(perceptron, wrong, adequacy=False).verdict
     assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
     assert verdict.diagnosis.findings[0].explanations[0].detail == "rounded to bf16"

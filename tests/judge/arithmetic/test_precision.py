@@ -172,7 +172,7 @@ def test_a_stored_sum_lies_between_the_roundings_of_its_ends(name: str) -> None:
 
 def test_storage_is_named_in_every_layer_and_direction(fixture: Path, candidate: tuple[str, Path]) -> None:
     name, path = candidate
-    comparison, verdict = judge(fixture, path)
+    comparison, verdict = judge(fixture, path, adequacy=False)
     assert verdict.outcome is Outcome.PRECISION and verdict.precisions[0].name == f"{name} stored"
     assert f"forward/conv1 is exactly what {name} operands and results give" in verdict.words
     assert all(one.outcome in (Outcome.ROUNDING, Outcome.PRECISION) for one in comparison.judged)
@@ -272,7 +272,7 @@ FAULTS: dict[str, tuple[dict[str, Change], str, str]] = {
 def test_a_fault_on_top_is_a_bug_and_is_named(fixture: Path, fault: str, tmp_path: Path) -> None:
     changes, name, key = FAULTS[fault]
     path = train(fixture, tmp_path / "r.h5", stored("bf16", **changes))
-    _, verdict = judge(fixture, path)
+    _, verdict = judge(fixture, path, adequacy=False)
     assert verdict.outcome is Outcome.BUG, verdict.words
     assert verdict.diagnosis is not None
     first = verdict.diagnosis.findings[0]
@@ -331,7 +331,7 @@ def test_results_that_are_stored_without_their_operands_are_a_damage(fixture: Pa
     """Only the file's copy is rounded: no convolution was computed so."""
     right = train(fixture, tmp_path / "right.h5")
     path = plant(right, tmp_path / "r.h5", {"steps/0/forward/conv1": to_bf16})
-    _, verdict = judge(fixture, path)
+    _, verdict = judge(fixture, path, adequacy=False)
     assert verdict.outcome is Outcome.BUG and not verdict.precisions
     assert verdict.diagnosis is not None
     assert [kind.key for kind in verdict.diagnosis.findings[0].explanations[0].kinds] == ["storage"]
@@ -341,7 +341,7 @@ def test_results_that_are_stored_without_their_operands_are_a_damage(fixture: Pa
 def test_gradients_below_the_range_of_fp16_are_named_as_lost(tmp_path: Path) -> None:
     """Without a scaled loss: nothing is left of them, and nothing else is wrong."""
     fixture = export(tmp_path / "f.h5", ExportSettings(**SUM | {"model": dim, "steps": 1})).path
-    _, verdict = judge(fixture, train(fixture, tmp_path / "r.h5", stored("fp16")))
+    _, verdict = judge(fixture, train(fixture, tmp_path / "r.h5", stored("fp16")), adequacy=False)
     assert verdict.outcome is Outcome.PRECISION, verdict.words
     assert verdict.diagnosis is not None
     details = {one.name: one.explanations[0].detail for one in verdict.diagnosis.findings if one.explanations}

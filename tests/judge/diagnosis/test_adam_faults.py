@@ -86,7 +86,7 @@ def test_a_mistake_is_named(fixtures: dict[str, Path], tmp_path: Path, optimizer
         gradients, weights = ([file[f"steps/{k}/{kind}/conv2/weight"][()].astype(float) for k in (0, 1)]
                               for kind in ("grads", "weights"))
         file["steps/2/weights/conv2/weight"][...] = mistake(gradients, weights)
-    judgement = judge(fixtures[optimizer], result)
+    judgement = judge(fixtures[optimizer], result, adequacy=False)
     assert judgement.verdict.outcome is Outcome.BUG
     assert judgement.verdict.words.startswith("BUG: optimizer/conv2/weight of step 1 is wrong"), judgement.verdict.words
     assert judgement.verdict.diagnosis is not None
@@ -96,7 +96,7 @@ def test_a_mistake_is_named(fixtures: dict[str, Path], tmp_path: Path, optimizer
 
 def test_the_reference_itself_is_right(fixtures: dict[str, Path], tmp_path: Path) -> None:
     for path in fixtures.values():
-        assert judge(path, copy_of(path, tmp_path)).verdict.outcome is Outcome.ROUNDING
+        assert judge(path, copy_of(path, tmp_path), adequacy=False).verdict.outcome is Outcome.ROUNDING
 
 
 def copy_of(fixture: Path, folder: Path) -> Path:

@@ -375,7 +375,7 @@ def test_the_program_without_a_mistake_is_right(
     network: Callable[[], nn.Module], fixtures: dict[Callable[[], nn.Module], Path], tmp_path: Path
 ) -> None:
     result = train_graph(fixtures[network], tmp_path / "result.h5")
-    assert judge(fixtures[network], result).verdict.outcome is Outcome.ROUNDING
+    assert judge(fixtures[network], result, adequacy=False).verdict.outcome is Outcome.ROUNDING
 
 
 @pytest.mark.parametrize(("network", "mistake"), [
@@ -386,7 +386,8 @@ def test_a_mistake_is_a_bug_and_named(
     fixtures: dict[Callable[[], nn.Module], Path], tmp_path: Path
 ) -> None:
     _, wrong, tensor, step, key = mistake
-    comparison, verdict = judge(fixtures[network], train_graph(fixtures[network], tmp_path / "result.h5", wrong))
+    result = train_graph(fixtures[network], tmp_path / "result.h5", wrong)
+    comparison, verdict = judge(fixtures[network], result, adequacy=False)
     assert verdict.outcome is Outcome.BUG and not verdict.missing, verdict.words
     assert verdict.diagnosis is not None
     first = verdict.diagnosis.findings[0]

@@ -151,8 +151,8 @@ RULES: list[tuple[str, type[Operations], int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "kind", "step", "key", "detail"), few_rows(RULES, 4),
-                         ids=[f"{r[0]} {r[4]}" for r in RULES])
+@pytest.mark.parametrize(("setting", "kind", "step", "key", "detail"), few_rows(
+    RULES, 4, name=lambda r: f"{r[0]} {r[4]}"))
 def test_wrong_rules(
     fixtures: dict[str, tuple[Path, Path]],
     tmp_path: Path,
@@ -710,8 +710,7 @@ UNOBSERVED: list[tuple[type[Operations], Callable[[str], bool], str, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "wanted", "key", "detail"),
-                         few_rows(UNOBSERVED, lambda row: row[0] is NO_MASK),
-                         ids=[f"{h[1].__name__}: {h[3]}" for h in UNOBSERVED])
+                         few_rows(UNOBSERVED, lambda row: row[0] is NO_MASK, name=lambda h: f"{h[1].__name__}: {h[3]}"))
 def test_unobserved_operations(
     fixtures: dict[str, tuple[Path, Path]],
     tmp_path: Path,

@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_right_results_are_right(folder: Path) -> None:
     for network in NETWORKS:
         fixture = folder / f"{network.__name__}.h5"
-        comparison, verdict = judge(fixture, result_of(fixture))
+        comparison, verdict = judge(fixture, result_of(fixture), adequacy=False)
         assert verdict.outcome is Outcome.ROUNDING
         assert not any(skipped.unknown for skipped in comparison.not_judged)
         assert {judged.name for judged in comparison.judged} >= {"loss", "grads/input"}
@@ -99,9 +99,9 @@ def test_a_step_is_judged_by_what_its_gradient_follows_from(folder: Path) -> Non
                 for name in ("weight", "bias") if isinstance(one, h5py.Group) else ():
                     one.pop(name, None)
 
-    comparison, verdict = judge(fixture, result_of(fixture))
+    comparison, verdict = judge(fixture, result_of(fixture), adequacy=False)
     assert not comparison.not_judged
-    comparison, verdict = judge(fixture, result_of(fixture, without_gradients))
+    comparison, verdict = judge(fixture, result_of(fixture, without_gradients), adequacy=False)
     assert verdict.outcome is Outcome.ROUNDING
     assert {one.name for one in comparison.judged} >= {f"update/{trained}", "update/last/bias"}
 
@@ -122,7 +122,7 @@ def test_the_operation_is_named_in_words(folder: Path) -> None:
         ("steps/0/grads/leaky_relu/output", "Look at the backward pass of pool (max_pool2d) and cat (concat)."),
         ("steps/0/grads/up/weight", "Look at the weight gradient of up (conv2d)."),
     ):
-        _, verdict = judge(fixture, result_of(fixture, changed(name, lambda a: 2 * a)))
+        _, verdict = judge(fixture, result_of(fixture, changed(name, lambda a: 2 * a)), adequacy=False)
         assert any(words in hint for hint in verdict.hints), verdict.hints
 
 
@@ -136,7 +136,7 @@ def test_what_only_a_wide_bound_covers_proves_nothing(folder: Path) -> None:
             del file[f"steps/{k}/forward"], file[f"steps/{k}/state"], file[f"steps/{k}/grads"]
         file["steps/1/weights/first/weight"][...] = weights * np.float32(1.5)
 
-    comparison, verdict = judge(fixture, result_of(fixture, edit))
+    comparison, verdict = judge(fixture, result_of(fixture, edit), adequacy=False)
     assert verdict.outcome is Outcome.CANNOT_TELL
     hidden = {one.name for one in comparison.not_judged if one.hidden}
     assert {"update/first/weight", "update/last/weight"} <= hidden
@@ -155,7 +155,7 @@ def test_a_part_may_be_missing(folder: Path) -> None:
     def edit(file: h5py.File) -> None:
         del file["steps/0/forward/relu"], file["steps/1/grads"]
 
-    comparison, verdict = judge(fixture, result_of(fixture, edit))
+    comparison, verdict = judge(fixture, result_of(fixture, edit), adequacy=False)
     assert verdict.outcome is Outcome.ROUNDING
     assert ("forward/relu", 0) in {(one.name, one.step) for one in comparison.not_judged}
 
@@ -213,7 +213,7 @@ def deep_net() -> nn.Module:
 def test_bounds_that_overflow_prove_nothing(tmp_path: Path) -> None:
     """Each normalisation divides by a variance that all errors before it may have made 0."""
     fixture = export(tmp_path / "f.h5", ExportSettings(model=deep_net, **SETTINGS | {"steps": 1})).path
-    verdict = judge(fixture, result_of(fixture)).verdict
+    verdict = judge(fixture, result_of(fixture), adequacy=False).verdict
     assert verdict.outcome is Outcome.ROUNDING and verdict.words.startswith("RIGHT"), verdict.words
     wrong = changed("steps/0/forward/22", lambda a: a * np.float32(1.001))
     assert judge(fixture, result_of(fixture, wrong), diagnosing=False).verdict.outcome is Outcome.BUG
@@ -240,9 +240,9 @@ def test_the_float64_twin_may_choose_another_of_equal_numbers(tmp_path: Path) ->
             file[twin][...] = gradient
         return other
 
-    assert judge(exchanged((0, 2), (0, 3)), result).verdict.outcome is Outcome.ROUNDING
+    assert judge(exchanged((0, 2), (0, 3)), result, adequacy=False).verdict.outcome is Outcome.ROUNDING
     with pytest.raises(FileError, match="float64 twin steps/0/grads/1/output disagrees"):
-        judge(exchanged((0, 2), (2, 2)), result)
+        judge(exchanged((0, 2), (2, 2)), result, adequacy=False)
 
 
 class Tf32(torch.autograd.Function):
@@ -275,13 +275,13 @@ def test_tf32_is_a_lower_precision_and_a_bug_beside_it_is_one(
     monkeypatch.setattr(torch.nn.functional, "conv2d", Tf32.apply)
     export(tmp_path / "Unet.h5", ExportSettings(model=Unet, **SETTINGS))
     result = result_of(tmp_path / "Unet.h5")
-    verdict = judge(folder / "Unet.h5", result).verdict
+    verdict = judge(folder / "Unet.h5", result, adequacy=False).verdict
     assert verdict.outcome is Outcome.PRECISION, verdict.words
     assert "forward/down is exactly what TF32 operands give" in verdict.words
     with h5py.File(result, "r+") as file:
         cat = file["steps/0/grads/leaky_relu/output"]
         cat[...] = cat[...][:, ::-1]
-    assert judge(folder / "Unet.h5", result).verdict.outcome is Outcome.BUG
+    assert judge(folder / "Unet.h5", result, adequacy=False).verdict.outcome is Outcome.BUG
 
 
 @pytest.mark.parametrize("loss", ["l1", "cross_entropy"])
@@ -290,14 +290,14 @@ def test_other_losses(loss: str, tmp_path: Path) -> None:
     for network, reduction in ((Resnet, "mean"), (Segmenter, "sum"), (chain, "mean")):
         settings = SETTINGS | {"model": network, "loss": loss, "reduction": reduction}
         fixture = export(tmp_path / f"{network.__name__}.h5", ExportSettings(**settings)).path
-        assert judge(fixture, result_of(fixture)).verdict.outcome is Outcome.ROUNDING
+        assert judge(fixture, result_of(fixture), adequacy=False).verdict.outcome is Outcome.ROUNDING
         name = "steps/1/loss"
-        wrong = judge(fixture, result_of(fixture, changed(name, lambda a: a * np.float32(1.001))))
+        wrong = judge(fixture, result_of(fixture, changed(name, lambda a: a * np.float32(1.001))), adequacy=False)
         assert wrong.verdict.outcome is Outcome.BUG and wrong.comparison.failures[0].name == "loss"
         assert wrong.verdict.diagnosis is not None and wrong.verdict.diagnosis.findings[0].name == "loss"
         last = "2" if network is chain else "last" if network is Resnet else "cat"
         twice = changed(f"steps/0/grads/{last}/output", lambda a: 2 * a)
-        found = judge(fixture, result_of(fixture, twice)).verdict
+        found = judge(fixture, result_of(fixture, twice), adequacy=False).verdict
         assert found.diagnosis is not None
         assert found.diagnosis.findings[0].explanations[0].detail.startswith("times 2"), found.diagnosis.findings
 
@@ -320,4 +320,4 @@ def test_an_unknown_loss_is_one_error(folder: Path, tmp_path: Path, name: str, v
     with h5py.File(fixture, "r+") as file:
         file["model/loss"].attrs[name] = value
     with pytest.raises(FileError, match="mse, smooth_l1 with mean or sum"):
-        judge(fixture, folder / "Mlp.h5")
+        judge(fixture, folder / "Mlp.h5", adequacy=False)
