@@ -72,6 +72,8 @@ def test_a_program_in_float32_is_inside_the_bounds(settings: Adam, exact: str) -
         after = after - lr / c1 * m / (np.sqrt(v) / np.sqrt(c2) + eps)
         assert after.dtype == F
         assert measure(after, *update.new_weights(settings, w.astype(float), direction, ARITHMETIC)).t <= 1
+        for found, kind in ((m, "exp_avg"), (v, "exp_avg_sq")):
+            assert measure(found, *memory.bounded("a")[kind]).t <= 1, kind
 
 
 @pytest.mark.parametrize("rule", [Rule(first=False), Rule(second=False), Rule(ahead=1), Rule(eps="square")], ids=str)
