@@ -15,7 +15,9 @@ from torch import nn
 from bridge.judge import stale_operands
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.judge import judge
+from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic
+from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.graph_candidate import GraphOperations, _Backward, train_graph
@@ -63,6 +65,16 @@ def test_an_operand_of_the_step_before_is_a_bug(kind: type[Operations], said: st
     verdict = judge(fixture, train(fixture, tmp_path / "r.h5", kind), diagnosing=False).verdict
     assert verdict.outcome is Outcome.BUG and not verdict.precisions, verdict.words
     assert said in verdict.words
+
+
+@pytest.mark.parametrize(("place", "said"), [(1, "the input"), (0, "dz")])
+def test_each_operand_of_a_filter_gradient_is_told_from_the_other(place: int, said: str, fixture: Path, tmp_path: Path
+                                                                  ) -> None:
+    """Far off, it is a bug in any case, and nobody would have to ask."""
+    result = train(fixture, tmp_path / "r.h5", remembering("filter_gradient", "conv2", place))
+    with open_pair(fixture, result) as pair:
+        found = stale_operands.recognise_stale(pair, compare(pair))
+    assert found is not None and f"it is what {said} of the step before gives, to the last bits" in found.words
 
 
 def later(change: Callable[[Tensor], Tensor]) -> type[Operations]:
