@@ -21,6 +21,7 @@ from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Model
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis
 from bridge.judge.judge import judge
+from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.findings import NO_STEP, Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.reduced_precision import round_fraction
@@ -238,6 +239,15 @@ def test_hand_made_documents_follow_the_schema(check: Callable, wrong: Pair, rig
         "pattern": DIAGNOSIS.pattern, "hypotheses": 412, "seconds": 3.21, "complete": True, "not_searched": 0,
         "missing": []}
     assert [one["key"] for one in document["adequacy"]["blind"]] == ["channels_swapped"]
+
+
+def test_the_numbers_of_a_tensor_stand_under_their_names() -> None:
+    found = Statistic(t=2.0, error=3.0, at=(1, 4), found=5.0, expected=7.0, bound=11.0, elements=13, dot=12.0,
+                      norm_found=9.0, norm_expected=64.0, norm_error=16.0)
+    (tensor,) = to_dict((of(Judged("loss", 6, found)), Verdict(Outcome.BUG, "BUG")))["tensors"]
+    names = ("name", "step", "T", "max_error", "bound", "relative_error", "cosine", "at", "found", "expected",
+             "elements", "nonfinite")
+    assert [tensor[name] for name in names] == ["loss", 6, 2.0, 3.0, 11.0, 0.5, 0.5, [1, 4], 5.0, 7.0, 13, 0]
 
 
 @pytest.mark.parametrize("spoil", [
