@@ -121,6 +121,8 @@ def test_a_mask_is_drawn_or_given() -> None:
     assert np.array_equal(net.masks[name], first)
     net.masks.give({name: first})
     assert np.array_equal(net.forward(x), y)
+    net.forward(x)
+    assert not np.array_equal(net.masks[name], first)
 
 
 @pytest.mark.parametrize(("masks", "message"), [
