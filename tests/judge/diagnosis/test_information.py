@@ -69,6 +69,11 @@ def test_what_few_data_say() -> None:
     assert says_enough(numbers / 3, right, Bounded(numbers / 3, narrow), 0.5, tried=1000, fitted=True)
     signs = np.sign(numbers)
     assert not says_enough(-signs, Bounded(signs, narrow), Bounded(-signs, narrow), 0.5, tried=1000, fitted=True)
+    # Four of 36 that are wrong tell one rule among a hundred, and not which number is in it
+    three = np.tile([1.0, 1.0, -1.0], 12)
+    four, few = np.where(np.arange(36) < 4, -three, three), np.full(36, 1e-3)
+    for fitted in (False, True):
+        assert says_enough(four, Bounded(three, few), Bounded(four, few), 0.5, tried=100, fitted=fitted) is not fitted
     # As wide as the tensor: 0 is as right as anything
     wide = Bounded(np.zeros(8), np.ones(8))
     assert not says_enough(-signs, Bounded(signs, narrow), wide, 0.99, tried=1)
