@@ -16,7 +16,9 @@ from bridge.common.errors import FileError
 from bridge.engine.library import extension
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.judge import judge
+from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
+from bridge.validate.cross_check import differences
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.cases import three_layers
@@ -66,6 +68,12 @@ def test_cnn_step_is_right(cuda: str, fixture: Path, device: str) -> None:
     assert {f"update/{name}" for name in NAMES} <= judged
     assert {name for name in NAMES if f"optimizer/{name}" not in judged} == set(FROZEN)
     assert {f"grads/{name}" for name in NAMES} <= judged
+
+
+def test_program_and_extension_agree(fixture: Path) -> None:
+    with open_pair(fixture, result_of(fixture)) as pair:
+        compared, differing = differences(pair)
+    assert compared > 2 * len(NAMES) and differing == []
 
 
 def moved(result: Path, folder: Path, name: str, change: np.ndarray | float) -> Path:
