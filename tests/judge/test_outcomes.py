@@ -18,7 +18,7 @@ from bridge.judge.judge import judge
 from bridge.judge.measure.condition import false_alarm, kappa, roundings
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.file_pair import open_pair
-from bridge.judge.measure.findings import Comparison, Judged
+from bridge.judge.measure.findings import NO_STEP, Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
 from bridge.judge.verdict import Verdict, decide
@@ -54,6 +54,18 @@ def test_a_lower_precision_excuses_what_is_inside_its_bounds(outcome: Outcome, s
     assert [one.outcome for one in declared.judged] == [outcome, Outcome.BUG, Outcome.ROUNDING]
     assert not declared.judged[0].passed
     assert [one.outcome for one in outcomes_of_steps(declared)] == [Outcome.BUG]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ROUNDING, Outcome.PRECISION])
+def test_nothing_is_known_beside_data_under_an_unknown_name(outcome: Outcome, small_fixture: Path, small_result: Path
+                                                            ) -> None:
+    """Neither that a result is right, nor that its precision alone is lower; unless that is allowed."""
+    comparison = of(Judged("forward/conv1", 0, stat(0.5)))
+    comparison.skip("steps/0/forward/conv_1", NO_STEP, "unknown name", unknown=True, misnamed=True)
+    with open_pair(small_fixture, small_result) as pair:
+        found = Recognised(outcome, "it is another", pair, comparison)
+    assert decide(comparison, found).outcome is Outcome.CANNOT_TELL
+    assert decide(comparison, found, allow_unknown=True).outcome is outcome
 
 
 def test_the_outcomes_of_steps() -> None:
