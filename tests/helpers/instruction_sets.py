@@ -183,7 +183,8 @@ GROUPS: dict[str, tuple[Case, ...]] = {
 #: Products of strides above 16, and packed rows beyond 2**24 elements: im2col
 UNFOLDED = (
     *(Case(f"stride {s}", (2, 3, 21, 37), (5, 3, 3, 4), s, (2, 1)) for s in ((5, 4), (4, 5), (17, 1), (1, 18), (9, 9))),
-    Case("far apart", (1, 1, 1, 1), (2, 1, 2, 2), padding=(4200, 4200), dilation=(8400, 8400)))
+    Case("far apart", (1, 1, 1, 1), (2, 1, 2, 2), padding=(4200, 4200), dilation=(8400, 8400)),
+    Case("stride in groups", (2, 4, 21, 37), (6, 2, 3, 4), (5, 4), (2, 1), groups=2))
 
 
 def integers(case: Case, dtype: str, seed: int = 0) -> dict[str, Array]:
