@@ -90,6 +90,15 @@ def test_a_difference_of_products_is_named(near: Path, tmp_path: Path) -> None:
         assert all(one.outcome is Outcome.PRECISION for one in comparison.failures)
 
 
+def test_where_nothing_is_lost_nothing_is_named(tmp_path: Path) -> None:
+    """Of a mean over a power of two all ways to write it give the same bits."""
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(
+        height=8, width=16, batch=2, steps=1, threads=1, oracle_steps=1, model=far_from_zero)).path
+    for kind in (Operations, replace(loss_gradient=products)):
+        verdict = undiagnosed(fixture, train(fixture, tmp_path / "result.h5", kind)).verdict
+        assert verdict.outcome is Outcome.ROUNDING, verdict.words
+
+
 def written_later(of_bias: bool = False) -> dict[str, object]:
     """The last convolution hands y - t on before y is rounded, and in place of (acc + b) - t, acc + (b - t)."""
 
