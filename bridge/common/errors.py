@@ -3,6 +3,13 @@
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
+from pathlib import Path
+
+_OURS = str(Path(__file__).parent.parent)
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+
 
 class BridgeError(Exception):
     """Anything that the user can mend: bad input, a bad file, a missing library. Exit code 2."""
@@ -30,3 +37,15 @@ class DivergenceError(EngineError):
 
 class OracleError(BridgeError, RuntimeError):
     """What computes the truth is wrong itself: nothing can be said about any candidate."""
+
+
+def foreign(error: BaseException) -> str:
+    """Return an exception of the user's own code on one line: its type, its text, and the last line of that code.
+
+    >>> foreign(ValueError("width must be odd"))
+    'ValueError: width must be odd'
+    """
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(("<", _OURS))]
+    theirs = [one for one in frames if not one.filename.startswith(_LIBRARIES)] or frames
+    where = f" ({theirs[-1].filename}, line {theirs[-1].lineno}: {theirs[-1].line})" if theirs else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

@@ -34,11 +34,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bridge.common.errors import ArgumentError, FileError
+from bridge.common.errors import ArgumentError, FileError, foreign
 from bridge.common.optional_packages import require
 from bridge.data import Batches, Consecutive, EvenOdd, ImagePairs, Pairs, split
 from bridge.engine.network.network import Network
@@ -157,17 +157,18 @@ class Configuration:
         Raises
         ------
         ArgumentError, FileError
-            If there is none, or it is none that `Network.from_torch` takes.
+            If there is none, its factory fails, or it is none that `Network.from_torch` takes.
         """
         if ":" not in self.model:
             return Network.from_file(self.model, device=self.device, keep_activations=False)
         require("torch", f"model {self.model!r} is a PyTorch module")
-        name, _, factory = self.model.partition(":")
         sys.path.insert(0, os.getcwd())
         try:
-            made = getattr(importlib.import_module(name), factory)()
-        except (ImportError, AttributeError) as error:
-            raise ArgumentError(f"model: {self.model!r}: {error}, expected package.module:factory") from None
+            made = _factory(self.model)()
+        except ArgumentError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise ArgumentError(f"model: {self.model!r} fails: {foreign(error)}") from error
         finally:
             del sys.path[0]
         return Network.from_torch(made, loss=self.loss, device=self.device, keep_activations=False)
@@ -194,6 +195,21 @@ class Configuration:
                 raise ArgumentError(f"validation.{PART}: {given[PART]!r}, expected a number between 0 and 1")
             pairs, held_out = split(pairs, given[PART], int(self.data.get("seed", 0)))
         return _batches("data", pairs, self.data), _batches("validation", held_out, options)
+
+
+def _factory(model: str) -> Callable[[], Any]:
+    """What ``package.module:factory`` names."""
+    module, _, name = model.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # the user's file may raise anything while it is imported
+        raise ArgumentError(f"model: {model!r}: {module} cannot be imported: {foreign(error)}, expected "
+                            "package.module:factory") from error
+    if not callable(found):
+        raise ArgumentError(f"model: {model!r}: {module} has no function or class {name!r}, expected "
+                            "package.module:factory")
+    factory: Callable[[], Any] = found
+    return factory
 
 
 def _batches(table: str, pairs: ImagePairs, given: Mapping[str, Any]) -> Batches:

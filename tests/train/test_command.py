@@ -143,6 +143,30 @@ def test_bad_configurations(config: Path, tmp_path: Path, changes: list[str], sa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("factory", "said"), [
+    ("nets:value", "model: 'nets:value' fails: ValueError: width must be odd (FILE, line 2: def value(): raise "),
+    ("nets:attribute", "fails: AttributeError: 'int' object has no attribute 'width' (FILE, line 3: def attribute(): "),
+    ("nets:torch", "(FILE, line 4: def torch(): return nn.Conv2d(1, 'a', 3))"),
+    ("nets:nothing", "model: 'nets:nothing': nets has no function or class 'nothing', expected package.module:factory"),
+    ("broken:net", "broken cannot be imported: SyntaxError: "),
+    ("missing:net", "No module named 'nowhere' (FILE, line 1: import nowhere)"),
+])
+def test_an_error_of_the_users_own_code_is_shown_as_theirs(config: Path, factory: str, said: str,
+                                                           monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(config.parent)
+    texts = {"nets": "from torch import nn\ndef value(): raise ValueError('width must be odd')\n"
+                     "def attribute(): return (3).width\ndef torch(): return nn.Conv2d(1, 'a', 3)\n",
+             "broken": "def f(:\n", "missing": "import nowhere\n"}
+    for name, text in texts.items():
+        (config.parent / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert main([str(config), "--set", f"model={factory}"]) == 2
+    error = capsys.readouterr().err
+    file = config.parent / f"{factory.partition(':')[0]}.py"
+    assert said.replace("FILE", str(file)) in error and "a fault of ours" not in error and error.count("\n") == 1
+
+
 def test_files_that_are_no_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for content, said in ((None, "No such file"), (b"a = ", "expected TOML"), (b"\xff", "expected TOML"),
                           (b"model = 'x.h5'", "data: missing"), (b"model = 'x.h5'\ndata = 1", "data: 1, expected")):
