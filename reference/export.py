@@ -27,7 +27,7 @@ from reference.graph import MaskedDropout
 from reference.images import image_file
 from reference.losses import LossText
 from reference.micrograph import Source, fit_target, make_source, target_text
-from reference.model import build_layers, model_file, output_shapes
+from reference.model import build_layers, first_channels, model_file, output_shapes
 from reference.optimizer import Optimizer
 from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
@@ -122,7 +122,7 @@ class _Work:
         self.computed_twins = settings.twins if settings.precision == "float32" else 0
         size = settings.height, settings.width
         self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size)
-        channels = next((layer.in_channels for _, layer in self.layers if isinstance(layer, torch.nn.Conv2d)), 1)
+        channels = first_channels(self.layers)
         self.input_shape = (settings.batch, channels, *size)
         self.shapes = output_shapes(self.layers, self.input_shape)
         self.layers = self.layers.changed(

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""A module that is no chain, traced into a graph of the operations that exchange files know (format 2).
+"""A module traced into a graph of the operations that exchange files know (format 2).
 
 torch.fx follows the module's forward; every call becomes a layer of its own with the names of those whose outputs it
-takes. What is found is run, and must give what the module gives, to the bit.
+takes. What it cannot see, `reference.reading` refuses or proves.
 
 Source: J. Reed et al., torch.fx, MLSys 2022; docs/exchange-file.md lists the operations and their hyperparameters.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import operator
 import re
@@ -22,8 +21,8 @@ from torch import fx, nn
 from torch.nn import functional
 
 from reference import pointwise
-from reference.chain import NAME, Layers, check_parameters, padding_of
-from reference.errors import InputError, one_line
+from reference.chain import NAME, Layers, padding_of, pair
+from reference.errors import InputError, one_line, own_line
 from reference.spline import Spline
 
 INPUT = "input"
@@ -121,28 +120,22 @@ class MaskedDropout(nn.Module):
         return x * (self.mask.to(x.dtype) / (1 - self.p))
 
 
-def trace(module: nn.Module, example: torch.Tensor | None = None) -> Layers:
+def trace(root: nn.Module) -> Layers:
     """Return the layers of a module, with the names of their inputs.
 
     Parameters
     ----------
-    module : nn.Module
-        Not modified.
-    example : (n, c, h, w), of the parameters' type
-        `prove` runs the module on it; None: it is not run.
+    root : nn.Module
+        Its layers are returned; not run.
 
     Raises
     ------
     InputError
         If torch.fx cannot trace it, or it calls what is no operation of exchange files; names the call and its line.
     """
-    if type(module) in _LAYERS:
-        raise InputError(f"the model is a single {type(module).__name__} without a name: put it into nn.Sequential or "
+    if is_operation(root):
+        raise InputError(f"the model is a single {type(root).__name__} without a name: put it into nn.Sequential or "
                          "a class of your own")
-    root = copy.deepcopy(module)
-    for layer in root.modules():
-        if hasattr(layer, "inplace"):
-            setattr(layer, "inplace", False)  # noqa: B010 not every module has it
     try:
         tracer = _Tracer()
         tracer.record_stack_traces = True
@@ -150,16 +143,13 @@ def trace(module: nn.Module, example: torch.Tensor | None = None) -> Layers:
     except InputError:
         raise
     except Exception as error:  # fx raises whatever the module's control flow makes it raise
-        raise InputError(f"the model cannot be traced by torch.fx: {one_line(error)}") from error
-    layers = _Reader(root).read(traced)
-    check_parameters(root, dict(layers))
-    for name, layer in root.named_modules():
-        hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-        if any(hooks) or "forward" in vars(layer):
-            raise InputError(f"layer '{name}' has hooks, or a forward() of its own; supported are none")
-    if example is not None:
-        prove(module, layers, example)
-    return layers
+        raise InputError(f"the model cannot be traced by torch.fx: {one_line(error)}{own_line(error)}") from error
+    return _Reader(root).read(traced).joined_as_chain()
+
+
+def is_operation(layer: nn.Module) -> bool:
+    """Return whether it is a layer that exchange files know, and no class made from one."""
+    return type(layer) in _LAYERS
 
 
 def hyperparameters(name: str, layer: nn.Module) -> tuple[str, Hyperparameters]:
@@ -190,11 +180,34 @@ def run(layers: Layers, x: torch.Tensor) -> dict[str, torch.Tensor]:
     return known
 
 
+class _Proxy(fx.Proxy):
+    """A tensor of the model; fx would take ``y += x`` for a sum of its own."""
+
+    def _in_place(self, target: Callable[[Any, Any], Any], other: Any) -> Any:
+        name = target.__name__.removeprefix("i")
+        return self.tracer.create_proxy("call_function", target, (self, other), {}, name=name)
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._in_place(operator.iadd, other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._in_place(operator.isub, other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._in_place(operator.imul, other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._in_place(operator.itruediv, other)
+
+
 class _Tracer(fx.Tracer):
     """Every module of torch.nn that is no container is one operation."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return type(m) in _LAYERS or super().is_leaf_module(m, module_qualified_name)
+        return is_operation(m) or super().is_leaf_module(m, module_qualified_name)
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
 
 class _Reader:
@@ -202,6 +215,10 @@ class _Reader:
 
     def __init__(self, root: nn.Module) -> None:
         self._modules = dict(root.named_modules())
+        # One object may stand in several places
+        self._paths: dict[nn.Module, list[str]] = {}
+        for name, one in root.named_modules(remove_duplicate=False):
+            self._paths.setdefault(one, []).append(name)
         self._names: dict[fx.Node, str] = {}
         self._layers: list[tuple[str, nn.Module]] = []
         self._inputs: dict[str, tuple[str, ...]] = {}
@@ -209,6 +226,7 @@ class _Reader:
         self._shapes: set[fx.Node] = set()
         self._batches: set[fx.Node] = set()
         self._pairs: set[fx.Node] = set()
+        self._overwritten: dict[str, str] = {}
 
     def read(self, graph: fx.Graph) -> Layers:
         for node in graph.nodes:
@@ -251,19 +269,27 @@ class _Reader:
 
     def _call(self, node: fx.Node) -> None:
         layer, inputs = self._module(node) if node.op == "call_module" else _function(node, self._batches)
+        for one in inputs:
+            if call := self._overwritten.get(self._names[one]):
+                raise InputError(f"the model calls {call}, which changes a tensor in place that is used later; "
+                                 "supported are new tensors (inplace=False, y = y + x)")
         if isinstance(layer, nn.Identity) or (isinstance(layer, (nn.Dropout, nn.Dropout2d)) and not (
                 layer.training and layer.p)):
             self._names[node] = self._names[inputs[0]]
             return
-        name = str(node.target) if node.op == "call_module" else node.name
-        if name in self._used or name == INPUT:
-            if any(True for _ in layer.parameters()):
-                raise InputError(f"layer '{name}' is used twice{_line(node)}; supported is each once")
-            name = f"{node.name}_" if node.name in self._used or node.name == INPUT else node.name
-        if not NAME.fullmatch(name):
-            raise InputError(f"layer '{name}': a name has 1 to 64 letters, digits, '_', '.', '-'")
+        names = self._paths[layer] if node.op == "call_module" else [node.name]
+        if any(True for _ in layer.parameters()):
+            if names[0] in self._used:
+                raise InputError(f"layer '{names[0]}' is used twice{_line(node)}; supported is each once")
+            name = names[0]
+        else:
+            name = next(one for one in (*names, node.name, f"{node.name}_") if one not in {*self._used, INPUT})
+        if not NAME.fullmatch(name) or name == INPUT:
+            raise InputError(f"layer '{name}': a name has 1 to 64 letters, digits, '_', '.', '-', and is not '{INPUT}'")
         self._used.add(name)
         hyperparameters(name, layer)
+        if _works_in_place(node, layer):
+            self._overwritten[self._names[inputs[0]]] = f"{node.name}{_line(node)}"
         self._names[node] = name
         self._layers.append((name, layer))
         if isinstance(layer, Reduce) and layer.kind in ("max", "min"):
@@ -272,7 +298,7 @@ class _Reader:
 
     def _module(self, node: fx.Node) -> tuple[nn.Module, list[fx.Node]]:
         layer = self._modules[str(node.target)]
-        if type(layer) not in _LAYERS and not isinstance(layer, nn.Identity):
+        if not is_operation(layer) and not isinstance(layer, nn.Identity):
             hyperparameters(str(node.target), layer)
         return layer, _nodes(node, [*node.args, *node.kwargs.values()])
 
@@ -296,6 +322,19 @@ def _function(node: fx.Node, batches: set[fx.Node]) -> tuple[nn.Module, list[fx.
     return layer, _nodes(node, given)
 
 
+def _works_in_place(node: fx.Node, layer: nn.Module) -> bool:
+    """Whether what a call gives is written over its first input."""
+    if node.op == "call_module":
+        return bool(getattr(layer, "inplace", False))
+    if node.target in _OVERWRITING:
+        return True
+    try:
+        given = inspect.signature(node.target).bind(*node.args, **node.kwargs)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # a method, or a function of C++: those that overwrite are no operations
+        return False
+    return bool(given.arguments.get("inplace", False))
+
+
 def _nodes(node: fx.Node, given: list[Any]) -> list[fx.Node]:
     if not given or not all(isinstance(one, fx.Node) for one in given):
         raise InputError(f"the model calls {node.name}{_line(node)}: supported are tensors that it has computed")
@@ -303,57 +342,25 @@ def _nodes(node: fx.Node, given: list[Any]) -> list[fx.Node]:
 
 
 def _line(node: fx.Node) -> str:
-    """Where the module calls it: the last line of the recorded stack that is not torch's."""
+    """Where the module calls it: the last line of the recorded stack that is neither torch's nor ours."""
     frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.stack_trace or "")
-    own = [frame for frame in frames if not frame[0].startswith(str(TORCH))]
+    own = [frame for frame in frames if not frame[0].startswith((str(TORCH), __file__))]
     return " ({}, line {}: {})".format(*own[-1]) if own else ""
-
-
-def prove(module: nn.Module, layers: Layers, example: torch.Tensor) -> None:
-    """Refuse layers that do not give, to the bit, what the module gives: torch.fx does not see what depends on values.
-
-    Raises
-    ------
-    InputError
-        If the module fails on the example, or gives something else.
-    """
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        state = torch.random.get_rng_state()
-        try:
-            expected = copy.deepcopy(module)(example.clone())
-        except Exception as error:  # whatever a foreign forward() raises
-            size = "x".join(map(str, example.shape[2:]))
-            raise InputError(f"the model fails on images of {size} pixels: {one_line(error)}") from error
-        # The same masks of dropouts
-        torch.random.set_rng_state(state)
-        found = run(copy.deepcopy(layers), example.clone())[layers[-1][0]]
-    if not isinstance(expected, torch.Tensor) or found.shape != expected.shape:
-        gives = tuple(expected.shape) if isinstance(expected, torch.Tensor) else type(expected).__name__
-        raise InputError(f"the model gives {gives} for the input {tuple(example.shape)}, and its layers "
-                         f"{tuple(found.shape)}: they keep the first dimension, the images'")
-    # Of what a function is not defined for NaN is right
-    if found.dtype != expected.dtype or not torch.allclose(found, expected, rtol=0.0, atol=0.0, equal_nan=True):
-        raise InputError("the model's layers, one after the other, do not give what the model gives: "
-                         "its forward depends on values, or is changed by hooks")
-
-
-def _pair(value: Any) -> list[int]:
-    return [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)] * 2
 
 
 def _conv(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     return "conv2d", {
-        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": list(layer.kernel_size),
-        "stride": list(layer.stride), "padding": padding_of(name, layer), "dilation": list(layer.dilation),
+        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": pair(layer.kernel_size),
+        "stride": pair(layer.stride), "padding": padding_of(name, layer), "dilation": pair(layer.dilation),
         "groups": layer.groups, "bias": int(layer.bias is not None)}
 
 
 def _conv_transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     _only(name, layer, padding_mode="zeros")
     return "conv_transpose2d", {
-        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": list(layer.kernel_size),
-        "stride": list(layer.stride), "padding": _pair(layer.padding), "output_padding": _pair(layer.output_padding),
-        "dilation": list(layer.dilation), "groups": layer.groups, "bias": int(layer.bias is not None)}
+        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": pair(layer.kernel_size),
+        "stride": pair(layer.stride), "padding": pair(layer.padding), "output_padding": pair(layer.output_padding),
+        "dilation": pair(layer.dilation), "groups": layer.groups, "bias": int(layer.bias is not None)}
 
 
 def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -370,11 +377,11 @@ def _spline(_: str, layer: Any) -> tuple[str, Hyperparameters]:
 def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
     def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
         _only(name, layer, ceil_mode=False, return_indices=False, dilation=1, divisor_override=None)
-        padding = _pair(layer.padding)
+        padding = pair(layer.padding)
         if any(padding):
             _only(name, layer, count_include_pad=True)
         stride = layer.kernel_size if layer.stride is None else layer.stride
-        return kind, {"kernel_size": _pair(layer.kernel_size), "stride": _pair(stride), "padding": padding}
+        return kind, {"kernel_size": pair(layer.kernel_size), "stride": pair(stride), "padding": padding}
 
     return describe
 
@@ -391,6 +398,7 @@ def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     found = {"num_features": layer.num_features, "eps": float(layer.eps)}
     if layer.running_mean is None:
         return "batch_norm2d", found
+    _only(name, layer, track_running_stats=True)
     if layer.momentum is None:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): momentum None found, a number is supported")
     return "batch_norm2d", found | {"momentum": float(layer.momentum), "track_running_stats": 1,
@@ -444,7 +452,7 @@ def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if any(factor is None or factor < 1 or factor != int(factor) for factor in factors):
         raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, integers "
                          "are supported")
-    scale = {"scale_factor": _pair(tuple(factors))}
+    scale = {"scale_factor": pair(tuple(factors))}
     if layer.mode == "nearest":
         return "upsample_nearest2d", scale
     return "upsample_bilinear2d", scale | {"align_corners": int(bool(layer.align_corners))}
@@ -592,6 +600,7 @@ def _padded(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> 
     return layers[mode]((*pad, 0, 0)[:4]), [input]
 
 
+_OVERWRITING = {operator.iadd, operator.isub, operator.imul, operator.itruediv}
 _FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     **dict.fromkeys((operator.add, operator.iadd, torch.add, torch.Tensor.add), _joining(Add)),
     **dict.fromkeys((operator.sub, operator.isub, torch.sub, torch.subtract, torch.Tensor.sub, torch.Tensor.subtract),

@@ -13,13 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from reference.chain import Layers, ModelRunError, padding_of
-from reference.chain import describe as describe
-from reference.errors import InputError, one_line
-from reference.graph import run, trace
-
-# Side of the example image that a module is proved on; larger images only where the module needs them.
-EXAMPLE_PIXELS = 64
+from reference.chain import Layers, padding_of
+from reference.errors import InputError, one_line, own_line
+from reference.graph import run
+from reference.proof import Shape, sizes
+from reference.reading import read
 
 
 class ThreeLayerCNN(nn.Module):
@@ -65,7 +63,7 @@ class VariedCNN(nn.Module):
 def build_layers(
     model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int]
 ) -> Layers:
-    """Make the module and prove that it is a chain.
+    """Make the module and read it.
 
     Parameters
     ----------
@@ -84,32 +82,34 @@ def build_layers(
     Raises
     ------
     InputError
-        If the factory cannot be found or fails, or if the module is not a chain, does not fit the images or has no
-        parameters.
+        If the factory cannot be found or fails, or if the module is none that can be read, does not fit the images or
+        has no parameters.
     """
     module = _call_factory(_find_factory(model), seed, dtype)
-    layers = _layers_of(module, dtype, size)
+    layers = read(module, lambda found: _small_shapes(found, size))
     if not any(True for _, layer in layers for _ in layer.parameters()):
         raise InputError("the model has no parameters, expected one or more: the steps of a fixture train them")
     return layers
 
 
-def _layers_of(module: nn.Module, dtype: torch.dtype, size: tuple[int, int]) -> Layers:
-    channels = _input_channels(module, size, dtype)
-    if not _looks_like_a_chain(module):
-        return trace(module, _example(channels, size, dtype, images=2))
-    small = min(size[0], EXAMPLE_PIXELS), min(size[1], EXAMPLE_PIXELS)
-    try:
-        return describe(module, _example(channels, small, dtype))
-    except ModelRunError:
-        if small == size:
-            raise
-        return describe(module, _example(channels, size, dtype))
-    except InputError as no_chain:
+def first_channels(layers: Layers) -> int:
+    """Return the channels of the images that the layers take: of the first convolution; 1 where there is none."""
+    return next((layer.in_channels for _, layer in layers if isinstance(layer, nn.Conv2d)), 1)
+
+
+def _small_shapes(layers: Layers, size: tuple[int, int]) -> list[Shape]:
+    """Two numbers of small images, of two sizes if the layers take two."""
+    channels = first_channels(layers)
+
+    def fits(height: int, width: int) -> bool:
         try:
-            return trace(module, _example(channels, size, dtype, images=2))
+            output_shapes(layers, (2, channels, height, width))
         except InputError:
-            raise no_chain from None
+            return False
+        return True
+
+    found = sizes(fits, size)
+    return [(2, channels, *found[0]), (3, channels, *found[-1])]
 
 
 def model_file(model: str | Callable[[], Any] | None) -> Path | None:
@@ -127,11 +127,19 @@ def model_file(model: str | Callable[[], Any] | None) -> Path | None:
 
 def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str, tuple[int, ...]]:
     """Return the shape of every layer's output for an input of shape (n, c, h, w); of a chain without computing it.
+
+    Raises
+    ------
+    InputError
+        If the layers do not fit such images.
     """
     if layers.inputs is not None:
         dtype = next((one.dtype for _, layer in layers for one in layer.parameters()), torch.float32)
-        with torch.no_grad():
-            found = run(copy.deepcopy(layers), torch.zeros(shape, dtype=dtype))
+        try:
+            with torch.no_grad():
+                found = run(copy.deepcopy(layers), torch.zeros(shape, dtype=dtype))
+        except Exception as error:  # whatever torch raises
+            raise InputError(f"the model fails on images of {shape[2]}x{shape[3]} pixels: {one_line(error)}") from error
         return {name: tuple(found[name].shape) for name, _ in layers}
     shapes: dict[str, tuple[int, ...]] = {}
     for name, layer in layers:
@@ -167,7 +175,7 @@ def _find_factory(model: str | Callable[[], Any] | None) -> Callable[[], Any]:
     try:
         found = importlib.import_module(path)
     except Exception as error:  # a foreign file may raise anything while it is imported
-        raise InputError(f"model '{model}': cannot import {path}: {one_line(error)}") from error
+        raise InputError(f"model '{model}': cannot import {path}: {one_line(error)}{own_line(error)}") from error
     factory = getattr(found, name, None)
     if not callable(factory):
         raise InputError(f"model '{model}': {path} has no function or class '{name}'")
@@ -182,45 +190,9 @@ def _call_factory(factory: Callable[[], Any], seed: int, dtype: torch.dtype) -> 
             torch.manual_seed(seed)
             module = factory()
     except Exception as error:  # foreign code
-        raise InputError(f"the model's factory fails: {one_line(error)}") from error
+        raise InputError(f"the model's factory fails: {one_line(error)}{own_line(error)}") from error
     finally:
         torch.set_default_dtype(before)
     if not isinstance(module, nn.Module):
         raise InputError(f"the model's factory returns {type(module).__name__}, expected torch.nn.Module")
     return module.to(device="cpu", dtype=dtype)
-
-
-class _FirstConvError(Exception):
-    """Carries the number of input channels out of a run."""
-
-
-def _input_channels(module: nn.Module, size: tuple[int, int], dtype: torch.dtype) -> int:
-    """Input channels of the convolution that is called first; 1 where none is reached."""
-
-    def stop(conv: nn.Conv2d, _: tuple[object, ...]) -> None:
-        raise _FirstConvError(conv.in_channels)
-
-    hooks = [m.register_forward_pre_hook(stop) for m in module.modules() if isinstance(m, nn.Conv2d)]
-    small = min(size[0], EXAMPLE_PIXELS), min(size[1], EXAMPLE_PIXELS)
-    try:
-        with torch.no_grad():
-            module(_example(1, small, dtype))
-    except _FirstConvError as found:
-        return int(found.args[0])
-    except Exception:  # describe() runs it again and says what is wrong
-        return 1
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return 1
-
-
-def _looks_like_a_chain(module: nn.Module) -> bool:
-    """Whether its leaves are convolutions and ReLUs in containers that call one after the other."""
-    leaves = [one for one in module.modules() if not any(True for _ in one.children())]
-    return all(type(one) in (nn.Conv2d, nn.ReLU) for one in leaves)
-
-
-def _example(channels: int, size: tuple[int, int], dtype: torch.dtype, images: int = 1) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn((images, channels, *size), generator=generator, dtype=dtype)

@@ -11,26 +11,33 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from reference.chain import Layers
 from reference.errors import InputError
 from reference.export import export
-from reference.graph import hyperparameters, run, trace
+from reference.graph import hyperparameters, run
+from reference.reading import read
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import Denoiser, Dropped, Evaluated, Mlp, Resnet, Unet
 
 EXAMPLE = torch.randn((2, 1, 12, 10), generator=torch.Generator().manual_seed(3))
 
 
+def layers_of(module: nn.Module, *size: int) -> Layers:
+    """As read of images of this size alone."""
+    return read(module, lambda _: [(n, 1, *(size or (12, 10))) for n in (2, 3)])
+
+
 @pytest.mark.parametrize("factory", [Unet, Resnet, Mlp, Denoiser])
 def test_layers_give_what_the_module_gives(factory: type[nn.Module]) -> None:
     module = factory()
-    layers = trace(module, EXAMPLE)
+    layers = layers_of(module)
     assert torch.equal(run(layers, EXAMPLE)[layers[-1][0]], module(EXAMPLE))
     assert {f"{name}.{part}" for name, layer in layers for part, _ in layer.named_parameters()} == \
         {name for name, _ in module.named_parameters()}
 
 
 def test_names_and_inputs() -> None:
-    layers = trace(Denoiser(), EXAMPLE)
+    layers = layers_of(Denoiser())
     assert layers.inputs == {"conv1": ("input",), "relu": ("conv1",), "conv2": ("relu",), "add": ("input", "conv2")}
 
 
@@ -75,7 +82,7 @@ def test_masks_are_in_the_file(tmp_path: Path) -> None:
 
 def test_identity_and_dropout_of_nothing_are_no_layers() -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Identity(), nn.Dropout(0), nn.Tanh(), nn.Dropout(0.5).eval())
-    assert [name for name, _ in trace(module, EXAMPLE)] == ["0", "3"]
+    assert [name for name, _ in layers_of(module)] == ["0", "3"]
 
 
 class Calls(nn.Module):
@@ -120,8 +127,7 @@ class Calls(nn.Module):
     (lambda self, x, y: functional.dropout(y, 0.25, self.training), "dropout", {"p": 0.25}),
 ])
 def test_functions_are_operations(what: object, kind: str, found: dict[str, object]) -> None:
-    example = EXAMPLE[..., :10, :]
-    layers = trace(Calls(what), example)
+    layers = layers_of(Calls(what), 10, 10)
     assert hyperparameters(*layers[-1]) == (kind, found)
 
 
@@ -155,7 +161,7 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: functional.dropout(y, 1.0), "p 1.0 found, less than 1 is supported"),
     ):
         with pytest.raises(InputError) as error:
-            trace(Calls(what), EXAMPLE)
+            layers_of(Calls(what))
         assert message in str(error.value)
 
 
@@ -178,7 +184,7 @@ def test_outputs_that_no_target_fits_are_refused(tmp_path: Path) -> None:
 
 def test_the_line_of_the_module_is_named() -> None:
     with pytest.raises(InputError, match=r"the model calls erf \(.*test_graph.py, line \d+: return torch.erf\(x\)\)"):
-        trace(_Erf(), EXAMPLE)
+        layers_of(_Erf())
 
 
 class _Erf(nn.Module):
@@ -193,7 +199,7 @@ def test_modules_that_are_refused() -> None:
     hooked[1].register_forward_hook(lambda module, args, output: 2 * output)
     for module, message in (
         (shared, "share their weight"),
-        (hooked, "layer '1' has hooks, or a forward() of its own"),
+        (hooked, "layer '1' has forward hooks, expected none"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Hardswish()), "layer '1' is Hardswish; supported are"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1, momentum=None)), "momentum None found, a number is"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Dropout(1.0)), "layer '1' (Dropout): p 1.0 found, less than 1"),
@@ -201,5 +207,5 @@ def test_modules_that_are_refused() -> None:
         (nn.Sequential(nn.Conv2d(1, 1, 30), nn.Tanh()), "the model fails on images of 12x10 pixels"),
     ):
         with pytest.raises(InputError) as error:
-            trace(module, EXAMPLE)
+            layers_of(module)
         assert message in str(error.value)

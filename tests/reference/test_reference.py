@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from torch import nn
 
 from reference import export as export_module
 from reference import writer
-from reference.chain import describe
+from reference.chain import Layers
 from reference.cli import main
 from reference.errors import InputError
 from reference.export import ExportSettings, export
@@ -30,6 +31,7 @@ from reference.images import load_image
 from reference.micrograph import PatchSource, SyntheticSource, patch_places
 from reference.model import ThreeLayerCNN
 from reference.optimizer import Optimizer
+from reference.reading import read
 from tests import ROOT
 
 REAL_MICROGRAPH = ROOT.parent / "shared" / "data" / "micrograph_4096.mrc"
@@ -233,25 +235,31 @@ class Odd(ThreeLayerCNN):
         return y + x if self.kind == "residual" else y
 
 
+def layers_of(module: nn.Module, *shape: int) -> Layers:
+    return read(module, lambda _: [shape])
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("skip", "'conv3' does not take the unchanged result of layer 'relu2'"),
-        ("residual", "output is not the unchanged result of layer 'conv3'"),
-        ("functional", "'relu2' does not take"),
-        ("in place", "'relu2' does not take"),
-        ("twice", "'relu1' is used twice"),
-        ("unused", "'spare' is never used"),
-        ("norm", "'relu1' is BatchNorm2d"),
+        ("in place", "the model calls mul_"),
+        ("unused", "the parameter 'spare.weight' belongs to no layer"),
         ("reflect", "'conv2': padding_mode 'reflect'"),
-        ("scale", "'scale' belongs to no layer"),
+        ("scale", "the parameter 'scale' belongs to no layer"),
         ("shared", "share their weight"),
-        ("hook", "'conv2' does not compute"),
+        ("hook", "'conv2' has forward hooks"),
     ],
 )
-def test_what_is_no_chain_is_refused(kind: str, message: str) -> None:
+def test_what_cannot_be_read_is_refused(kind: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        describe(Odd(kind), torch.randn(1, 1, 8, 9))
+        layers_of(Odd(kind), 2, 1, 8, 9)
+
+
+@pytest.mark.parametrize("kind", ["skip", "residual", "functional", "twice", "norm"])
+def test_what_is_no_chain_is_a_graph(kind: str) -> None:
+    assert layers_of(ThreeLayerCNN(), 2, 1, 8, 9).inputs is None
+    layers = layers_of(Odd(kind), 2, 1, 8, 9)
+    assert (layers.inputs is None) == (kind == "twice")
 
 
 def test_in_place_relu_names_and_paddings() -> None:
@@ -259,21 +267,25 @@ def test_in_place_relu_names_and_paddings() -> None:
         nn.Sequential(nn.Conv2d(2, 4, (3, 5), padding="same", dilation=(1, 2)), nn.ReLU(inplace=True)),
         nn.Conv2d(4, 3, 2, stride=2, padding="valid", groups=1, bias=False),
     )
-    layers = describe(net, torch.randn(1, 2, 8, 10))
+    layers = layers_of(net, 2, 2, 8, 10)
     assert [name for name, _ in layers] == ["0.0", "0.1", "1"]
     assert [hyperparameters(*layers[i])[1]["padding"] for i in (0, 2)] == [[1, 4], [0, 0]]
     assert net[0][1].inplace and not layers[1][1].inplace  # the caller's module is left alone
     with pytest.raises(InputError, match="not the same on both sides"):
-        describe(nn.Sequential(nn.Conv2d(1, 1, 2, padding="same")), torch.randn(1, 1, 8, 8))
+        layers_of(nn.Sequential(nn.Conv2d(1, 1, 2, padding="same")), 2, 1, 8, 8)
     with pytest.raises(InputError, match="a name has"):
-        describe(nn.ModuleDict({"input": nn.Conv2d(1, 1, 1)}), torch.randn(1, 1, 8, 8))
+        layers_of(nn.Sequential(OrderedDict({"\u03c3": nn.Conv2d(1, 1, 1)})), 2, 1, 8, 8)
+    with pytest.raises(InputError, match="and is not 'input'"):
+        layers_of(nn.Sequential(OrderedDict(input=nn.Conv2d(1, 1, 1))), 2, 1, 8, 8)
 
 
 def test_a_model_of_ones_own_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = "return nn.Sequential(nn.Conv2d(2, 3, (3, 2), stride=2), nn.ReLU())"
-    (tmp_path / "own_nets.py").write_text(f"from torch import nn\ndef make():\n    {body}\n")
+    wrong = "def wrong():\n    raise ValueError('width must be odd')\n"
+    (tmp_path / "own_nets.py").write_text(f"from torch import nn\ndef make():\n    {body}\n{wrong}")
+    (tmp_path / "broken.py").write_text("\nsize = 1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert main([str(tmp_path / "own.h5"), "--size", "9x12", "--model", "own_nets:make"]) == 0
     found = tensors(tmp_path / "own.h5")
@@ -286,6 +298,8 @@ def test_a_model_of_ones_own_from_the_command_line(
         ("own_nets", "expected package.module:factory"),
         ("own_nets:none", "no function or class"),
         ("own_nots:make", "cannot import own_nots"),
+        ("own_nets:wrong", f"model's factory fails: ValueError: width must be odd ({tmp_path}/own_nets.py, line 5: "),
+        ("broken:make", f"cannot import broken: ZeroDivisionError: division by zero ({tmp_path}/broken.py, line 2: "),
     ):
         assert main([str(tmp_path / "no.h5"), "--size", "9x12", "--model", spec]) == 2
         assert message in capsys.readouterr().err
@@ -487,7 +501,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         export(tmp_path, small)
     with pytest.raises(InputError, match=r"TB needed, [0-9.]+ [GT]B free"):
         export(tmp_path / "x.h5", ExportSettings(height=8, width=9, steps=10**12, oracle_steps=0))
-    with pytest.raises(InputError, match="fails on an image of 2x9"):
+    with pytest.raises(InputError, match=r"layer '0' cannot take shape \(2, 1, 2, 9\): its kernel is larger"):
         export(
             tmp_path / "x.h5",
             ExportSettings(height=2, width=9, model=lambda: nn.Sequential(nn.Conv2d(1, 1, 3))),

@@ -186,13 +186,14 @@ class Network:
                    fuse: bool | None = None, lean: bool | None = None) -> Network:
         """Return the network of a torch module, with copies of its parameters and buffers.
 
-        The module is a chain of ``Conv2d`` and ``ReLU``, or what torch.fx can trace into the operations of
-        `bridge.operations`: residual connections, concatenations, functional calls. Parameters with
+        The module is what torch.fx can trace into the operations of `bridge.operations`: chains, residual connections,
+        concatenations, functional calls. Parameters with
         ``requires_grad=False`` are `frozen`, and batch normalisations and dropouts are those of training or of
         evaluation, as the module is now.
 
-        That the network is the same is checked: the module is run on small inputs, and must give, to the bit, what its
-        layers give.
+        That the network is the same is proved: a copy of the module is run with random parameters and buffers on two
+        numbers of small images of two sizes, as it is and in evaluation, with gradients and without, and must give, to
+        the bit, what its layers give. The module and all random numbers are left as they were.
 
         Parameters
         ----------
@@ -208,8 +209,9 @@ class Network:
         Raises
         ------
         ArgumentError, ArgumentTypeError
-            If the module holds anything else (a subclass too), has hooks or parametrizations, depends on values, or two
-            layers share a parameter. Names the layer, or the line of the module.
+            If the module holds anything else (a subclass too), has hooks or parametrizations, parameters or buffers
+            outside of layers, depends on values, on the mode or on gradients being wanted, changes a tensor in place
+            that it uses later, is compiled, or two layers share a parameter. Names the layer, or the module's line.
         """
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Torch modules that are no chains: to graphs of operations, by `reference.graph`, and back.
+"""Torch modules to graphs of operations, by `reference.reading`, and back.
 
 torch is imported only when one of these is called, and with it `reference`, which reads torch's modules for both sides.
 """
@@ -23,45 +23,67 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
+#: Dimensions of an image (c, h, w)
+IMAGE = 3
 #: Sides of images that are tried where no shape of the input is given
 SIDES = (*range(16, 65), *range(15, 0, -1), *range(72, 257, 8), 299, 320, 384, 448, 512)
 
 
 def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) -> tuple[Model, list[tuple[str, Any]]]:
-    """Return the model that a module is, and its layers of torch by name.
+    """Return the model that a module is, and its layers of torch by name, copies on the CPU.
 
     Parameters
     ----------
     module : what torch.fx can trace into the operations of `bridge.operations`
     loss, mean : of the model
-    shape : of an input on which the model must give what the module gives, to the bit; None looks for one
+    shape : of an input that the model takes; None looks for one
 
     Raises
     ------
     ArgumentError
-        If it cannot be traced, holds what is no operation, or computes something else than its layers say.
+        If it cannot be traced, holds what is no operation, or does anything that its layers do not.
     """
-    import torch
-
+    from reference.chain import Layers
     from reference.errors import InputError
-    from reference.graph import hyperparameters, prove, trace
+    from reference.graph import hyperparameters
+    from reference.reading import read
 
-    try:
-        layers = trace(module)
-        nodes = [described(OPERATIONS[kind], name, layers.inputs_of(name), found)
+    models: list[Model] = []
+
+    def shapes(layers: Layers) -> list[Shape]:
+        nodes = [described(OPERATIONS[kind], name, () if layers.inputs is None else layers.inputs[name], found)
                  for name, layer in layers for kind, found in [hyperparameters(name, layer)]]
         for node, (name, layer) in zip(nodes, layers, strict=True):
             _check_shapes(name, node, layer)
-        model = Model(tuple(nodes), mean, loss)
-        given = _shape_for(model) if shape is None else tuple(shape)
-        extension.check_shape("example", given, extension.DIMENSIONS)
-        model.output_shapes((1, *given) if len(given) == model.sample_rank else given)
-        dtype = next((one.dtype for one in module.parameters()), torch.float32)
-        generator = torch.Generator().manual_seed(0)
-        prove(module, layers, torch.randn(given, generator=generator, dtype=torch.float64).to(dtype))
+        models.append(Model(tuple(nodes), mean, loss))
+        return _shapes_of_proof(models[0], shape)
+
+    try:
+        layers = read(module, shapes)
     except (InputError, FileError) as error:
         raise ArgumentError(f"module: {error}") from None
-    return model, list(layers)
+    return models[0], list(layers)
+
+
+def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
+    """Two numbers of small images, of two sizes if the model takes two; and one sample alone, if it was given so."""
+    from reference.proof import sizes
+
+    given = _shape_for(model) if example is None else tuple(example)
+    extension.check_shape("example", given, extension.DIMENSIONS)
+    alone = len(given) == model.sample_rank
+    batch, *sample = (2, *given) if alone else given
+    model.output_shapes((batch, *sample))
+
+    def fits(height: int, width: int) -> bool:
+        try:
+            model.output_shapes((2, sample[0], height, width))
+        except FileError:
+            return False
+        return True
+
+    found = [(sample[0], *size) for size in sizes(fits, (sample[1], sample[2]))] if len(sample) == IMAGE else [sample]
+    return [given] * alone + [(2, *found[0]), (3, *found[-1])]
 
 
 def _check_shapes(name: str, node: Operation, layer: nn.Module) -> None:

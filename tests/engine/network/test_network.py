@@ -72,8 +72,9 @@ def test_a_relu_in_two_places_is_two_layers() -> None:
     """A shared rectifier counts wherever it stands; a shared convolution is refused."""
     relu, conv = nn.ReLU(), nn.Conv2d(1, 1, 1)
     net = bridge.Network.from_torch(nn.Sequential(nn.Conv2d(1, 2, 1), relu, nn.Conv2d(2, 1, 1), relu))
-    assert [type(layer) for layer in net.model.layers] == [bridge.Conv2d, bridge.Relu] * 2
-    with pytest.raises(bridge.ArgumentError, match="module: layers '0' and '2' share a weight"):
+    assert [(layer.name, type(layer)) for layer in net.model.layers] == [
+        ("0", bridge.Conv2d), ("1", bridge.Relu), ("2", bridge.Conv2d), ("3", bridge.Relu)]
+    with pytest.raises(bridge.ArgumentError, match="module: layer '0' is used twice"):
         bridge.Network.from_torch(nn.Sequential(conv, relu, conv))
 
 

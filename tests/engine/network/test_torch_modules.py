@@ -36,9 +36,11 @@ class Leaky(nn.ReLU):
 class Around(Module):
     """A chain with something around it."""
 
-    def __init__(self, change: Callable[[Module, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, change: Callable[[Module, torch.Tensor, torch.Tensor], torch.Tensor], **scale: float) -> None:
         super().__init__()
         self.a, self.b, self.change = nn.Conv2d(1, 1, 3, padding=1), nn.ReLU(), change
+        for name, value in scale.items():
+            setattr(self, name, nn.Parameter(torch.tensor([value])))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.change(self, x, self.b(self.a(x)))
@@ -85,12 +87,17 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
     "number": (lambda: Around(lambda m, x, y: functional.elu(y, "a")), "^module: layer 'elu' .ELU.: ValueError: could"),
     "rate": (lambda: Around(lambda m, x, y: functional.dropout(y, 2.0)), "^module: the model calls dropout with other"),
     "values": (lambda: Around(lambda m, x, y: y if x.sum() > 0 else x), "^module: the model cannot be traced by torc"),
-    "patched": (lambda: chain(lambda c: setattr(c, "forward", lambda x: x[:, :, 1:-1, 1:-1])), "'first' has hooks, or"),
+    "patched": (lambda: chain(lambda c: setattr(c, "forward", lambda x: x[:, :, 1:-1, 1:-1])), "'first' has a for"),
+    "layer scale": (lambda: Around(lambda m, x, y: y * m.g, g=1.0), "^module: the model uses its tensor 'g' outside o"),
+    "unused": (lambda: Around(lambda m, x, y: y, g=0.0), "^module: the parameter 'g' belongs to no layer that the mod"),
+    "grad mode": (lambda: Around(lambda m, x, y: y if torch.is_grad_enabled() else y + y), "^module: .*without gradie"),
+    "script": (lambda: torch.jit.script(chain()), r"^module: the model is compiled by torch\.jit, expected the nn\.Mo"),
     "crash": (lambda: Around(lambda m, x, y: 1 / 0), "^module: the model cannot be traced by torch.fx: ZeroDivision"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:Complex modules are a new feature:UserWarning")
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature:UserWarning",
+                            "ignore:.*torch.jit.*:DeprecationWarning")
 @pytest.mark.parametrize("kind", CHANGED)
 def test_another_function_is_refused(kind: str) -> None:
     """Whatever computes something else than its layers' descriptions is refused, and the layer is named."""
@@ -122,3 +129,18 @@ def test_the_module_is_left_as_it_was() -> None:
     assert not module.training and not module.first.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module.first.weight.dtype == torch.float32
+
+
+def test_a_parameter_of_inference_mode_is_taken() -> None:
+    module = nn.Sequential(nn.Linear(5, 5, bias=False))
+    with torch.inference_mode():
+        module[0].weight = nn.Parameter(2.0 * torch.eye(5))
+    x = batch((2, 5), "float32", 1)
+    assert np.array_equal(bridge.Network.from_torch(module).forward(x), 2 * x)
+
+
+def test_a_limit_that_does_not_show_is_kept() -> None:
+    torch.manual_seed(0)
+    module = Around(lambda m, x, y: y.clamp(0, 100))
+    net, x = bridge.Network.from_torch(module), 1e4 * batch((1, 1, 8, 8), "float32", 1)
+    assert np.allclose(net.forward(x), module(torch.from_numpy(x)).detach().numpy()) and net.forward(x).max() == 100

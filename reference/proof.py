@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""Proof that the layers of a module are all of it: both are run, and give the same to the bit.
+
+The present parameters may hide what a forward does: a factor that begins with 1, a gate that begins with 0. So the
+proof draws parameters and buffers at random. Mode and gradients hide, too: it runs in the module's modes and in those
+of evaluation, with gradients, which must be the same, and without.
+
+Both sides are the same calls of torch in the same order, on the same numbers: nothing is rounded in another way, and
+what differs at all computes something else. It is the module's own element type that is proved, for autocast changes
+float32 and leaves float64 alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from reference.chain import Layers
+from reference.errors import InputError, one_line
+from reference.graph import run
+
+Shape = tuple[int, ...]
+#: Heights and widths that are tried: U-Nets want multiples of powers of 2; few pixels are fast
+SIZES = tuple(size for n in (16, 32, 64, 128, 256) for size in ((n, n + n // 4), (n + n // 2, n)))
+#: Pixels that cost little
+SMALL = 64 * 64
+
+
+def sizes(fits: Callable[[int, int], bool], given: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return two small sizes of images that fit, or as many as there are among those that are tried.
+
+    Parameters
+    ----------
+    fits : whether a model takes images of a height and width
+    given : a size that it takes, which may be large
+
+    Examples
+    --------
+    >>> sizes(lambda h, w: h % 32 == 0, (1024, 1024)), sizes(lambda h, w: w == 10, (4, 10))
+    ([(32, 40), (64, 80)], [(4, 10), (8, 10)])
+    """
+    height, width = given
+    most = max(height * width, SMALL)
+    known = {given, (2 * height, width), (height, 2 * width), *SIZES}
+    tried = sorted((one for one in known if one[0] * one[1] <= most), key=lambda one: (one[0] * one[1], one))
+    return list(itertools.islice((one for one in tried if fits(*one)), 2)) or [given]
+
+
+def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape]) -> None:
+    """Refuse layers that do not give, to the bit, what the module gives.
+
+    Parameters
+    ----------
+    module : nn.Module
+        A copy on the CPU: its parameters, buffers and modes are changed.
+    layers : of another copy; not modified
+    shapes : of inputs
+
+    Raises
+    ------
+    InputError
+        If the module fails on them, or gives something else; says what differs, and what may be the reason.
+    """
+    twin = _Twin(module, layers)
+    for mode in ("as it is", "in evaluation"):
+        if mode == "in evaluation":
+            if not any(part.training for part in module.modules()):
+                return
+            twin.evaluate()
+        # Others for each shape: a limit that one draw does not reach, another does. And where a logarithm has made NaN
+        # of it, positive numbers show what follows
+        for shape in shapes:
+            for positive in (False, True):
+                twin.draw(positive)
+                if twin.compare(shape, mode):
+                    break
+
+
+class _Twin:
+    """A module and its layers, with the same parameters, at random."""
+
+    def __init__(self, module: nn.Module, layers: Layers) -> None:
+        values = dict(module.named_parameters())
+        # The copies of the layers have the module's parameters, and buffers of their own, which a run may change
+        shared = {id(one): values[f"{name}.{part}"] for name, layer in layers for part, one in layer.named_parameters()}
+        self._module, self._layers = module, copy.deepcopy(layers, shared)
+        self._learned = {name: one for name, one in values.items() if one.requires_grad}
+        self._dtype = next((one.dtype for one in values.values()), torch.float32)
+        self._generator = torch.Generator().manual_seed(0)
+        self._positive = False
+
+    def evaluate(self) -> None:
+        """Set both into the mode of evaluation."""
+        self._module.eval()
+        for _, layer in self._layers:
+            layer.eval()
+
+    def compare(self, shape: Shape, mode: str) -> bool:
+        """Run both, with gradients and without; returns whether all of the output is a number."""
+        x = self._random(shape)
+        for gradients in (True, False):
+            expected = self._run(self._module, x, gradients, "the model")
+            found = self._run(lambda given: run(self._layers, given)[self._layers[-1][0]], x, gradients,
+                              "the graph of the model's layers")
+            self._check_output(x, expected["output"], found["output"])
+            expected |= dict(self._module.named_buffers())
+            found |= {f"{name}.{part}": one for name, layer in self._layers for part, one in layer.named_buffers()}
+            for name in expected:
+                if not _same(expected[name], found[name]):
+                    raise InputError(_difference(name, mode, gradients, x))
+        return not bool(found["output"].isnan().any())  # type: ignore[union-attr]
+
+    def _check_output(self, x: torch.Tensor, expected: object, found: object) -> None:
+        assert isinstance(found, torch.Tensor)
+        if not isinstance(expected, torch.Tensor) or found.shape != expected.shape:
+            gives = tuple(expected.shape) if isinstance(expected, torch.Tensor) else type(expected).__name__
+            raise InputError(f"the model gives {gives} for the input {tuple(x.shape)}, and its layers "
+                             f"{tuple(found.shape)}: they keep the first dimension, the images'")
+
+    def _run(self, call: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, gradients: bool, who: str,
+             ) -> dict[str, torch.Tensor | None]:
+        """The output, and its gradients with respect to the input and all parameters that learn."""
+        # The same masks of dropouts, and the same gradient of the output
+        torch.default_generator.manual_seed(0)
+        size = "x".join(map(str, x.shape[2:]))
+        start = x.clone().requires_grad_(gradients)
+        with torch.inference_mode(not gradients):
+            try:
+                # What works in place cannot change where gradients begin
+                output = call(start.clone())
+            except Exception as error:  # whatever a foreign forward() raises
+                raise InputError(f"{who} fails on images of {size} pixels: {one_line(error)}") from error
+        if not gradients or not isinstance(output, torch.Tensor):
+            return {"output": output}
+        names, values = ["the input", *self._learned], [start, *self._learned.values()]
+        if not output.requires_grad:
+            return {"output": output, **{f"the gradient of {name}": None for name in names}}
+        try:
+            upstream = torch.empty_like(output).uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
+            grads = torch.autograd.grad(output, values, upstream, allow_unused=True)
+        except RuntimeError as error:
+            raise InputError(f"{who} fails in its backward pass on images of {size} pixels: {one_line(error)}"
+                             ) from error
+        return {"output": output.detach(), **{f"the gradient of {one}": grad
+                                              for one, grad in zip(names, grads, strict=True)}}
+
+    def _random(self, shape: Shape) -> torch.Tensor:
+        found = torch.empty(shape, dtype=self._dtype).uniform_(-2, 2, generator=self._generator)
+        return found.abs_() if self._positive else found
+
+    @torch.no_grad()
+    def draw(self, positive: bool) -> None:
+        """Parameters at random, of a size with which numbers grow neither large nor small from layer to layer; buffers
+        from 0.5 to 1.5, as a variance is positive; counters stay. Inputs are drawn alike.
+        """
+        self._positive = positive
+        for one in self._module.parameters():
+            # Smaller ones of one dimension: a bias must not decide the signs of all that follows
+            fan = one.numel() / max(one.shape[0], 1) if one.dim() > 1 else 4.0
+            one.copy_(self._random(tuple(one.shape)) / max(fan, 1.0) ** 0.5)
+        for buffer in self._module.buffers():
+            if buffer.is_floating_point():
+                buffer.uniform_(0.5, 1.5, generator=self._generator)
+        values = dict(self._module.named_buffers())
+        for name, layer in self._layers:
+            for part, buffer in layer.named_buffers():
+                buffer.copy_(values[f"{name}.{part}"])
+
+
+def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    """To the bit; of what a function is not defined for NaN is right."""
+    if one is None or other is None:
+        return one is other
+    return one.dtype == other.dtype and (
+        torch.equal(one, other) or torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True))
+
+
+def _difference(name: str, mode: str, gradients: bool, x: torch.Tensor) -> str:
+    if not gradients:
+        reason = "its forward asks whether gradients are wanted (torch.is_grad_enabled)"
+    elif mode == "in evaluation":
+        reason = "its forward asks for the mode (self.training, or a dropout that never ends)"
+    elif name.startswith("the gradient"):
+        reason = "its forward keeps gradients back (torch.no_grad), or changes them (torch.autograd.Function)"
+    else:
+        reason = ("its forward depends on values, changes a tensor in place that is used later, or computes in another "
+                  "type (torch.autocast)")
+    without = "" if gradients else " without gradients"
+    return (f"the model's layers, one after the other, do not give what the model gives: {name} differs "
+            f"{mode}{without}, for an input of the shape {tuple(x.shape)} and random parameters: {reason}")

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""Read a module: what is found in its forward is all that it does, and this is proved before it is believed.
+
+Three things see to it. Nothing that torch.fx is blind to is accepted: hooks, replaced methods, parametrizations,
+tensors outside of layers, computation beside the traced one. The forward is traced (`reference.graph`). And what was
+found is run beside the module (`reference.proof`), with other parameters than it has now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from reference.chain import Layers
+from reference.errors import InputError, one_line
+from reference.graph import is_operation, trace
+from reference.proof import Shape, prove
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]]) -> Layers:
+    """Return the layers of a module, and proof that they are all of it.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Neither it nor the state of random numbers is changed: the layers belong to a copy on the CPU.
+    shapes : of inputs to prove it on, of the layers that were found; small ones, of two numbers of images and two sizes
+
+    Returns
+    -------
+    layers : in the order of the calls, with the module's parameters, buffers and modes; names are those of
+        ``named_modules()``; none of them works in place
+
+    Raises
+    ------
+    InputError
+        If it cannot be traced, holds what is no operation, or does anything that its layers do not. The message names
+        the layer, the parameter or the line.
+
+    Examples
+    --------
+    >>> layers = read(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), lambda layers: [(2, 1, 6, 7), (3, 1, 9, 8)])
+    >>> [name for name, _ in layers], layers.inputs
+    (['0', '1'], None)
+    """
+    with _random_numbers_kept(), torch.inference_mode(False), torch.enable_grad():
+        _check_module(module)
+        root = _copy(module)
+        _check_values(root)
+        layers = _traced(root)
+        _check_all_used(root, layers)
+        prove(_copy(module), layers, shapes(layers))
+    return layers
+
+
+@contextlib.contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    """A foreign forward() may draw some."""
+    kept: Any = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module).cpu()
+    except Exception as error:  # a foreign module decides what it raises
+        raise InputError(f"the model cannot be copied: {one_line(error)}") from error
+
+
+def _check_module(module: nn.Module) -> None:
+    """Refuse what makes a module compute something else than its forward says."""
+    if nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
+        raise InputError("there are hooks of all modules (torch.nn.modules.module.register_module_...), expected none")
+    for name, part in module.named_modules():
+        what = f"layer '{name}'" if name else "the model"
+        if isinstance(part, torch.jit.ScriptModule):
+            raise InputError(f"{what} is compiled by torch.jit, expected the nn.Module that it was made from")
+        if hasattr(part, "_orig_mod"):
+            raise InputError(f"{what} is compiled by torch.compile, expected the module itself, which is its _orig_mod")
+        if hasattr(part, "parametrizations"):
+            raise InputError(f"{what} has parametrizations, expected plain weights "
+                             "(torch.nn.utils.parametrize.remove_parametrizations)")
+        for kind, value in part.named_parameters(recurse=False):
+            _check_parameter(f"the {kind} of {what}", value)
+        for kind in _HOOKS:
+            if getattr(part, kind):
+                raise InputError(f"{what} has {kind.strip('_').replace('_', ' ')}, expected none")
+        for method in vars(part):
+            # torch.fx takes the class's forward of the model, and no layer is looked into
+            if method == "forward" or (is_operation(part) and callable(getattr(type(part), method, None))):
+                raise InputError(f"{what} has a {method}() of its own, expected that of {type(part).__name__}")
+    places = sorted((one.data_ptr(), one.nbytes, name) for name, one in module.named_parameters())
+    for (begin, size, name), (after, _, other) in itertools.pairwise(places):
+        if after < begin + size:
+            raise InputError(f"the parameters '{name}' and '{other}' share their memory, expected some for each")
+
+
+def _check_parameter(what: str, value: nn.Parameter) -> None:
+    if nn.parameter.is_lazy(value):
+        raise InputError(f"{what} has no shape yet, expected one: run the model once before it is read")
+    if value.is_meta or not value.dtype.is_floating_point:
+        found = "on the meta device, without values" if value.is_meta else str(value.dtype)
+        raise InputError(f"{what} is {found}, expected floating-point values")
+    if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None):
+        raise InputError(f"{what} has hooks, which change its gradient or see it, expected none")
+
+
+def _check_values(root: nn.Module) -> None:
+    """Refuse parameters that are not finite."""
+    for name, parameter in root.named_parameters():
+        if not bool(parameter.detach().isfinite().all()):
+            layer, _, kind = name.rpartition(".")
+            raise InputError(f"the {kind} of layer '{layer}' holds NaN or infinity, expected finite values")
+
+
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What torch computes with tensors that are there, while a forward is traced, which has none."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def _traced(root: nn.Module) -> Layers:
+    """Trace, and refuse what happens beside: a forward that asks for values of its own, draws, or counts its calls."""
+    numbers, drawn = _numbers(root), _drawn()
+    with _Seen() as seen:
+        layers = trace(root)
+    if seen.operations:
+        raise InputError(f"the model's forward computes with tensors beside its layers ({seen.operations[0]}), which a "
+                         "graph of layers does not show; supported are layers of the model's input")
+    if _drawn() != drawn:
+        raise InputError("the model's forward draws random numbers of Python or numpy; supported are dropouts")
+    for name, value in _numbers(root).items():
+        if numbers.get(name) != value:
+            raise InputError(f"the model's forward changes the attribute '{name}' from {numbers.get(name)} to {value}; "
+                             "supported is one that is the same in all its calls")
+    for _, layer in layers:
+        if hasattr(layer, "inplace"):
+            setattr(layer, "inplace", False)  # noqa: B010 not every module has it
+    return layers
+
+
+def _drawn() -> tuple[object, ...]:
+    """The state of random numbers of Python and numpy."""
+    state: Any = np.random.get_state()
+    return random.getstate(), state[1].tobytes(), state[2]
+
+
+def _numbers(root: nn.Module) -> dict[str, object]:
+    """All attributes of modules that are numbers or texts."""
+    return {f"{name}.{key}".lstrip("."): value for name, part in root.named_modules()
+            for key, value in vars(part).items() if isinstance(value, (bool, int, float, str))}
+
+
+def _check_all_used(root: nn.Module, layers: Layers) -> None:
+    """Each parameter and each buffer belongs to one layer that is called, and to no other; each output is taken."""
+    taken = {one for name, _ in layers for one in layers.inputs_of(name)}
+    for name, _ in layers[:-1]:
+        if name not in taken:
+            raise InputError(f"layer '{name}' is called, and nothing takes its output; expected is a layer that does")
+    owner: dict[int, str] = {}
+    for name, layer in layers:
+        for part, parameter in layer.named_parameters():
+            shared = owner.setdefault(id(parameter), name)
+            if shared != name:
+                raise InputError(f"layers '{shared}' and '{name}' share their {part}, expected one for each")
+        owner |= {id(buffer): name for buffer in layer.buffers()}
+    for kind, found in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
+        for name, value in found:
+            if id(value) not in owner:
+                raise InputError(f"the {kind} '{name}' belongs to no layer that the model's forward calls; expected is "
+                                 "none (take it out of the module)")
