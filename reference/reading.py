@@ -57,7 +57,6 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]]) -> Laye
     with _random_numbers_kept(), torch.inference_mode(False), torch.enable_grad():
         _check_module(module)
         root = _copy(module)
-        _check_values(root)
         layers = _traced(root)
         _check_all_used(root, layers)
         prove(_copy(module), layers, shapes(layers))
@@ -117,16 +116,11 @@ def _check_parameter(what: str, value: nn.Parameter) -> None:
     if value.is_meta or not value.dtype.is_floating_point:
         found = "on the meta device, without values" if value.is_meta else str(value.dtype)
         raise InputError(f"{what} is {found}, expected floating-point values")
+    # A parameter that was made in torch.inference_mode() cannot be asked itself
+    if not bool(value.detach().isfinite().all()):
+        raise InputError(f"{what} holds NaN or infinity, expected finite values")
     if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None):
         raise InputError(f"{what} has hooks, which change its gradient or see it, expected none")
-
-
-def _check_values(root: nn.Module) -> None:
-    """Refuse parameters that are not finite."""
-    for name, parameter in root.named_parameters():
-        if not bool(parameter.detach().isfinite().all()):
-            layer, _, kind = name.rpartition(".")
-            raise InputError(f"the {kind} of layer '{layer}' holds NaN or infinity, expected finite values")
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]

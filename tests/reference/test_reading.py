@@ -147,6 +147,12 @@ def alias(net: Any, x: torch.Tensor) -> torch.Tensor:
     return z * x
 
 
+def saved(net: Any, x: torch.Tensor) -> torch.Tensor:
+    y = torch.sigmoid(net.chain(x))
+    y += x
+    return y
+
+
 def viewed(net: Any, x: torch.Tensor) -> torch.Tensor:
     y = functional.relu(x.transpose(2, 3), True)
     return y.transpose(2, 3) + net.chain(x)
@@ -210,6 +216,7 @@ HIDDEN: dict[str, tuple[Callable[[], nn.Module], str]] = {
                  r"the model calls r \(.*test_reading.py, line \d+: y = net.b.*\), which changes a tensor in place th"),
     "in place, a function": (lambda: Net(lambda m, x: functional.relu(x, inplace=True) + m.a(x)), "calls relu .* in p"),
     "in place, an alias": (lambda: Net(alias, chain2=nn.Sequential(nn.Conv2d(1, 1, 1))), r"calls add .*z \+= net.chai"),
+    "in place, what is saved": (lambda: Net(saved), "^the model fails in its backward pass on images of 8x9 pixels: "),
     "in place, a view": (lambda: Net(viewed),
                          "output differs as it is, .* changes a tensor in place that is used later"),
 }

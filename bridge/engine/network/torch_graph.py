@@ -25,6 +25,8 @@ Shape = tuple[int, ...]
 
 #: Dimensions of an image (c, h, w)
 IMAGE = 3
+#: Images that are run as many as an example has
+FEW = 8
 #: Sides of images that are tried where no shape of the input is given
 SIDES = (*range(16, 65), *range(15, 0, -1), *range(72, 257, 8), 299, 320, 384, 448, 512)
 
@@ -83,7 +85,8 @@ def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
         return True
 
     found = [(sample[0], *size) for size in sizes(fits, (sample[1], sample[2]))] if len(sample) == IMAGE else [sample]
-    return [given] * alone + [(2, *found[0]), (3, *found[-1])]
+    few = batch if batch <= FEW else 2
+    return [given] * alone + [(few, *found[0]), (few + 1, *found[-1])]
 
 
 def _check_shapes(name: str, node: Operation, layer: nn.Module) -> None:
