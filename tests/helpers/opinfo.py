@@ -76,6 +76,9 @@ class Call(nn.Module):
     def compute(self, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
         """The same of other tensors."""
         args, kwargs = _with_tensors(self.given, iter(tensors))
+        if self.function in (functional.dropout, functional.dropout2d):
+            # A dropout that drops in evaluation, too, is refused
+            kwargs = kwargs | {"training": self.training and kwargs.get("training", True)}
         return self.function(*args, **kwargs)
 
 

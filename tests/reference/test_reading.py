@@ -185,7 +185,7 @@ HIDDEN: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "second size": (lambda: Called(lambda m, x, y: y if x.shape[-1] == 9 else y + y), r"differs as it .*\(3, 1, 10, 8"),
     "many images": (lambda: Called(lambda m, x, y: y if len(x) < 3 else y + y), r"differs as it is.*\(3, 1, 10, 8"),
     "decorated": (lambda: Net(torch.no_grad()(plain)), "the gradient of the input differs as it is, "),
-    "reversed gradients": (lambda: Net(lambda m, x: Reversed.apply(m.chain(x))), "the gradient .* autograd.Fu"),
+    "reversed gradients": (lambda: Net(lambda m, x: Reversed.apply(m.chain(x))), r"the gradient .*autograd\.Fu"),
     "dead layer": (lambda: Net(dead), "^layer 'b' is called, and nothing takes its output"),
     "autocast": (lambda: Net(in_bfloat16), r"output differs .*torch\.autocast"),
     "clamped parameters": (lambda: Net(clamped), "the model's forward computes with tensors beside its layers .aten"),
