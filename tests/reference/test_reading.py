@@ -53,7 +53,7 @@ class Called(Net):
     """What torch.fx does not see: it traces the forward."""
 
     def __init__(self, around: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
-        super().__init__(lambda m, x: m.n(m.chain(x)), n=nn.BatchNorm2d(1))
+        super().__init__(lambda m, x: m.n(m.chain(x)), n=nn.BatchNorm2d(1).eval())
         self.around = around
         nn.init.zeros_(self.a.bias)
 
