@@ -136,7 +136,7 @@ def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str,
     if layers.inputs is not None:
         dtype = next((one.dtype for _, layer in layers for one in layer.parameters()), torch.float32)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 found = run(copy.deepcopy(layers), torch.zeros(shape, dtype=dtype))
         except Exception as error:  # whatever torch raises
             raise InputError(f"the model fails on images of {shape[2]}x{shape[3]} pixels: {one_line(error)}") from error

@@ -98,7 +98,7 @@ def _check_module(module: nn.Module) -> None:
         for kind, value in part.named_parameters(recurse=False):
             _check_parameter(f"the {kind} of {what}", value)
         for kind in _HOOKS:
-            if getattr(part, kind):
+            if getattr(part, kind, None):
                 raise InputError(f"{what} has {kind.strip('_').replace('_', ' ')}, expected none")
         for method in vars(part):
             # torch.fx takes the class's forward of the model, and no layer is looked into
