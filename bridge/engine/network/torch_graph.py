@@ -68,7 +68,7 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
 
 
 def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
-    """Two numbers of small images, of two sizes if the model takes two; and one sample alone, if it was given so."""
+    """Two numbers of small images, of two sizes if the model takes two; of one sample alone, if it was given so."""
     from reference.proof import sizes
 
     given = _shape_for(model) if example is None else tuple(example)
@@ -85,8 +85,11 @@ def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
         return True
 
     found = [(sample[0], *size) for size in sizes(fits, (sample[1], sample[2]))] if len(sample) == IMAGE else [sample]
+    if alone:
+        # What a function of torch takes alone it may not take in batches
+        return [tuple(one) for one in found]
     few = batch if batch <= FEW else 2
-    return [given] * alone + [(few, *found[0]), (few + 1, *found[-1])]
+    return [(few, *found[0]), (few + 1, *found[-1])]
 
 
 def _check_shapes(name: str, node: Operation, layer: nn.Module) -> None:
