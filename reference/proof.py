@@ -26,6 +26,8 @@ from reference.graph import run
 Shape = tuple[int, ...]
 #: Heights and widths that are tried: U-Nets want multiples of powers of 2; few pixels are fast
 SIZES = tuple(size for n in (16, 32, 64, 128, 256) for size in ((n, n + n // 4), (n + n // 2, n)))
+#: Dimensions of images (n, c, h, w)
+IMAGES = 4
 #: Pixels that cost little
 SMALL = 64 * 64
 
@@ -126,14 +128,15 @@ class _Twin:
         """The output, and its gradients with respect to the input and all parameters that learn."""
         # The same masks of dropouts, and the same gradient of the output
         torch.default_generator.manual_seed(0)
-        size = "x".join(map(str, x.shape[2:]))
+        images = "images of {2}x{3} pixels" if x.dim() == IMAGES else "an input of the shape {0}"
+        where = images.format(tuple(x.shape), *x.shape[1:])
         start = x.clone().requires_grad_(gradients)
         with torch.inference_mode(not gradients):
             try:
                 # What works in place cannot change where gradients begin
                 output = call(start.clone())
             except Exception as error:  # whatever a foreign forward() raises
-                raise InputError(f"{who} fails on images of {size} pixels: {one_line(error)}") from error
+                raise InputError(f"{who} fails on {where}: {one_line(error)}") from error
         if not gradients or not isinstance(output, torch.Tensor):
             return {"output": output}
         names, values = ["the input", *self._learned], [start, *self._learned.values()]
@@ -143,7 +146,7 @@ class _Twin:
             upstream = torch.empty_like(output).uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
             grads = torch.autograd.grad(output, values, upstream, allow_unused=True)
         except RuntimeError as error:
-            raise InputError(f"{who} fails in its backward pass on images of {size} pixels: {one_line(error)}"
+            raise InputError(f"{who} fails in its backward pass on {where}: {one_line(error)}"
                              ) from error
         return {"output": output.detach(), **{f"the gradient of {one}": grad
                                               for one, grad in zip(names, grads, strict=True)}}

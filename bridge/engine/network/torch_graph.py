@@ -6,6 +6,7 @@ torch is imported only when one of these is called, and with it `reference`, whi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,8 @@ Shape = tuple[int, ...]
 
 #: Dimensions of an image (c, h, w)
 IMAGE = 3
-#: Images that are run as many as an example has
-FEW = 8
+#: Numbers in an example of which as many images are run as it has
+FEW = 2**16
 #: Sides of images that are tried where no shape of the input is given
 SIDES = (*range(16, 65), *range(15, 0, -1), *range(72, 257, 8), 299, 320, 384, 448, 512)
 
@@ -88,7 +89,7 @@ def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
     if alone:
         # What a function of torch takes alone it may not take in batches
         return [tuple(one) for one in found]
-    few = batch if batch <= FEW else 2
+    few = batch if math.prod(given) <= FEW else 2
     return [(few, *found[0]), (few + 1, *found[-1])]
 
 
