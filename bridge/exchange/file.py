@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 
 from bridge.common.errors import FileError
+from bridge.exchange.file_locks import lock_hint
 from bridge.exchange.hdf5_values import (
     HDF5_ERRORS,
     LONGEST_TEXT,
@@ -82,7 +83,7 @@ class ExchangeFile:
             raise FileError(f"{self.path}: permission denied, expected a file that this user may read") from None
         except HDF5_ERRORS as error:
             reason = one_line(error).partition("(")[2].rstrip(")") or one_line(error)
-            raise FileError(f"{self.path}: not a readable HDF5 file ({reason})") from None
+            raise FileError(f"{self.path}: not a readable HDF5 file ({reason}){lock_hint(self.path)}") from None
         self._groups[""] = self.file
         try:
             self._read_head()
@@ -265,8 +266,7 @@ class ExchangeFile:
 
         def note(name: str | bytes, node: object) -> None:
             if isinstance(node, h5py.Dataset):
-                # A name that is no UTF-8 comes as bytes
-                found.append(printable(name if isinstance(name, str) else repr(name)))
+                found.append(printable(name))
 
         try:
             self.file.visititems(note)

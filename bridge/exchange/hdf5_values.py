@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import h5py
 import numpy as np
@@ -16,6 +17,8 @@ HDF5_ERRORS = (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowE
 NO_MEMORY = "memory allocation failed"
 #: Longest text that is read, in bytes; the Fortran reader has the same limit
 LONGEST_TEXT = 2**20
+#: Names in a message
+NAMED = 3
 #: Bytes that a thread reads at a time
 PIECE = 1 << 22
 
@@ -25,12 +28,15 @@ def one_line(error: BaseException) -> str:
     return clipped(" ".join(str(error).split()), 400) or type(error).__name__
 
 
-def printable(text: str) -> str:
-    r"""Return a text with escapes for what a terminal would act on, and for what cannot be encoded.
+def printable(text: str | bytes) -> str:
+    r"""Return a text with escapes for what a terminal would act on, and for what cannot be encoded. A name that is no
+    UTF-8 comes as bytes.
 
-    >>> printable("conv\x1b[2J\udc80")
-    'conv\\x1b[2J\\udc80'
+    >>> printable("conv\x1b[2J\udc80"), printable(b"gro\xffps")
+    ('conv\\x1b[2J\\udc80', 'gro\\xffps')
     """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -47,6 +53,16 @@ def clipped(text: str, length: int) -> str:
 def shortened(value: object) -> str:
     """Return a value for a message."""
     return clipped(repr(value), 60)
+
+
+def several(names: Sequence[str]) -> str:
+    """Return the first of some names in words, and how many more there are.
+
+    >>> several(["a", "b"]), several([*"abcdef"])
+    ('a, b', 'a, b, c and 3 more')
+    """
+    more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
+    return ", ".join(names[:NAMED]) + more
 
 
 def plain(attributes: h5py.AttributeManager, name: str) -> str | float | int | None:

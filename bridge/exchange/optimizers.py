@@ -59,6 +59,8 @@ class Adam:
 class AdamW(Adam):
     """Adam with the decay taken off the weights, not added to the gradient (Loshchilov and Hutter, ICLR 2019)."""
 
+    weight_decay: float = 0.01
+
 
 Optimizer = Sgd | Adam
 

@@ -96,3 +96,21 @@ def test_a_wrong_model_is_refused(tmp_path: Path, edit: Callable[[h5py.File], No
         pass
     assert message in str(error.value)
     assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("group", ["model/layers/conv", "model/loss"])
+def test_a_name_that_is_no_utf_8_is_told(tmp_path: Path, group: str) -> None:
+    """Of a writer in Latin-1, or of damage."""
+    def edit(file: h5py.File) -> None:
+        h5py.h5a.create(file[group].id, b"gro\xffps", h5py.h5t.NATIVE_INT32, h5py.h5s.create(h5py.h5s.SCALAR))
+
+    with pytest.raises(FileError, match=r"gro\\+xffps"):
+        ExchangeFile(write(tmp_path / "latin1.h5", edit))
+
+
+def test_names_in_a_list_of_datasets_are_printable(tmp_path: Path) -> None:
+    def edit(file: h5py.File) -> None:
+        h5py.h5d.create(file.id, b"gro\xffps", h5py.h5t.NATIVE_INT32, h5py.h5s.create(h5py.h5s.SCALAR))
+
+    with ExchangeFile(write(tmp_path / "latin1.h5", edit)) as file:
+        assert file.datasets() == ["gro\\xffps"]

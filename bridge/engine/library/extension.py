@@ -11,6 +11,7 @@ import atexit
 import functools
 import math
 import os
+import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ import numpy as np
 from bridge.common.errors import ArgumentError, ArgumentTypeError, BridgeError, DivergenceError, EngineError
 from bridge.engine.library.device_spec import DeviceSpec
 from bridge.engine.library.nvidia_wheels import name_wheels
+from bridge.exchange.file_locks import lock_hint
 
 Array = np.ndarray
 
@@ -30,6 +32,8 @@ DTYPES = {"float32": 1, "float64": 2}
 #: With those that only convolutions on CUDA devices take
 ALL_DTYPES = DTYPES | {"float16": 3, "bfloat16": 4}
 
+#: What a file system without locks may have been the reason of
+OF_FILES = re.compile(r"cannot be created|not a readable HDF5 file")
 #: Exceptions by the number that a procedure ends with, where it is not just a failure
 FAILURES: dict[int, type[BridgeError]] = {2: DivergenceError, 3: ArgumentError}
 
@@ -113,7 +117,10 @@ def call(name: str, *arguments: Any) -> Any:
     if found[-2] != 0:
         message = found[-1]
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
-        raise FAILURES.get(int(found[-2]), EngineError)(text.strip())
+        text = text.strip()
+        # Messages of files begin with their names
+        hint = lock_hint(text.partition(": ")[0]) if OF_FILES.search(text) else ""
+        raise FAILURES.get(int(found[-2]), EngineError)(text + hint)
     return found[0] if len(found) == 3 else found[:-2]
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 from bridge.common.errors import ArgumentError
@@ -11,23 +11,46 @@ from bridge.engine.arrays import dispatch
 from bridge.engine.library import extension
 from bridge.engine.network.parameter_views import Tensors, parameter_places
 from bridge.exchange.file import ExchangeFile
+from bridge.exchange.hdf5_values import several
 from bridge.exchange.model import Model
+from bridge.exchange.optimizers import Adam
 
 #: numpy.ndarray or DeviceArray
 Array = Any
 
 
-def lost(file: ExchangeFile, step: int) -> bool:
-    """Return whether the weights before a step come from a training with memory (momentum, Adam) that is not there.
+def lost(file: ExchangeFile, step: int) -> list[str]:
+    """Return what is not in the file of the optimiser's memory (momentum, Adam) before a step, where it should be.
 
-    So are those of a later step of `cnn_step` or the reference, and what `Network.save` wrote before it wrote momenta.
+    It should be there of each parameter that is not frozen, whole, if there is any of it, or if the weights come from a
+    training: those of a later step of `cnn_step` or the reference, those with a `first_step` above 0, and what
+    `Network.save` wrote before it wrote momenta. The last ones may lack all of it, which is then told as one.
     """
     if file.model is None or file.optimizer is None or not file.optimizer.remembers:
-        return False
-    if file.has_memory(step):
-        return False
-    saved = str(file.attributes.get("producer")).startswith("bridge.Network")
-    return step > 0 or (saved and "first_step" not in file.attributes)
+        return []
+    expected = dict[str, bool]()
+    for name in file.model.parameter_shapes():
+        if not file.is_frozen(name):
+            paths = {kind: file.memory_path(step, name, kind) for kind in file.optimizer.memory}
+            expected |= {path: file.has(path) for path in paths.values()}
+            # SGD asks only whether there has been one
+            if isinstance(file.optimizer, Adam):
+                expected[f"attribute updates of steps/{step}/optimizer/{name}"] = file.updates(step, name) is not None
+    if any(expected.values()):
+        return [path for path, there in expected.items() if not there]
+    first, saved = file.attributes.get("first_step"), str(file.attributes.get("producer")).startswith("bridge.Network")
+    trained = step > 0 or (saved if first is None else first != 0)
+    return [f"the momenta before step {step}"] if trained and expected else []
+
+
+def in_words(without: Sequence[str]) -> str:
+    """Return what is `lost` with its verb.
+
+    >>> in_words(["the momenta before step 2"]), in_words(["a/exp_avg"]), in_words([*"abcd"])
+    ('the momenta before step 2 are', 'a/exp_avg is', 'a, b, c and 1 more are')
+    """
+    plural = len(without) > 1 or "momenta" in without[0]
+    return f"{several(without)} {'are' if plural else 'is'}"
 
 
 class Momenta(MutableMapping[str, Array]):

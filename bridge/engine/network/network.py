@@ -29,9 +29,10 @@ from bridge.engine.network.arguments import (
 )
 from bridge.engine.network.deprecated import keep_activations_of, warn
 from bridge.engine.network.masks import Masks
-from bridge.engine.network.momenta import Momenta, lost
+from bridge.engine.network.momenta import Momenta, in_words, lost
 from bridge.engine.network.parameter_views import Tensors, Views, parameter_places, state_places
 from bridge.engine.network.torch_modules import make_module, read_module
+from bridge.exchange.contents import TRAINING, check_contents
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.exchange.optimizers import Optimizer, Sgd
@@ -151,8 +152,9 @@ class Network:
 
         It goes on where the one that was saved stopped: with its `momenta`, and the number of its steps. A parameter
         whose momentum is not in the file has none, and begins with the gradient alone, as torch's without the
-        optimiser's state. That is a warning where the file has had steps with momentum: `save` of an earlier version
-        left momenta out, and so do results of ``cnn_step`` and fixtures, whose later steps have weights only.
+        optimiser's state. That is a warning, with names, where the file has had steps with momentum (or Adam): `save`
+        of an earlier version left momenta out, and so do results of ``cnn_step`` and fixtures, whose later steps have
+        weights only. Until the next step `save` records the file's optimiser.
 
         Parameters
         ----------
@@ -164,20 +166,24 @@ class Network:
         Raises
         ------
         FileError, EngineError
-            If the file is unreadable, has no model, or lacks these weights.
+            If the file is unreadable, has no model, or lacks these weights; if it is a checkpoint in which anything
+            has changed since it was written.
         """
         name, number = extension.path_text("path", path), step_number(step)
         kept = keep_activations_of(keep_activations, fuse, lean)
+        check_contents(name, TRAINING)
         with ExchangeFile(name) as file:
             model, precision, without = file.model, file.precision, lost(file, number)
+            optimizer = file.optimizer_at(number)
         if model is None:
             raise FileError(f"{name}: /model is missing")
         network = cls(model, precision if dtype is None else dtype, device, keep_activations=kept)
         with network._place.working():
             extension.call("network_read_weights", network._handle, name, number)
+        network._optimizer = optimizer or network._optimizer
         if without:
-            warnings.warn(f"{name}: the momenta before step {number} are not in the file: momentum begins anew with "
-                          "the first gradient", stacklevel=2)
+            warnings.warn(f"{name}: {in_words(without)} not in the file: momentum begins anew with the first "
+                          "gradient", stacklevel=2)
         return network
 
     @classmethod
@@ -541,7 +547,7 @@ class Network:
         Parameters
         ----------
         path : file name; an older file is replaced
-        optimizer : to be recorded; that of the last step when left out, and before any SGD with lr = 0
+        optimizer : to be recorded; that of the last step, or of the file, when left out, and before any SGD with lr = 0
 
         Raises
         ------

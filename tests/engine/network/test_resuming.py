@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ def state(net: bridge.Network) -> dict[str, bytes]:
     return {f"{what} {name}": to_host(array).tobytes() for what, some in views.items() for name, array in some.items()}
 
 
-def saved(net: bridge.Network, folder: Path) -> Path:
-    net.save(folder / "net.h5", bridge.Sgd(**MOMENTUM))
+def saved(net: bridge.Network, folder: Path, sgd: dict[str, Any] = MOMENTUM) -> Path:
+    net.save(folder / "net.h5", bridge.Sgd(**sgd))
     return folder / "net.h5"
 
 
@@ -58,7 +59,7 @@ def test_five_and_five_are_ten(cuda: str, tmp_path: Path, device: str, dtype: st
     whole, first = (network(device, cuda, dtype, keep_activations=keep) for _ in range(2))
     losses = train(whole, range(10), sgd)
     assert train(first, range(5), sgd) == losses[:5]
-    second = bridge.Network.from_file(saved(first, tmp_path), device=first.device, keep_activations=keep)
+    second = bridge.Network.from_file(saved(first, tmp_path, sgd), device=first.device, keep_activations=keep)
     assert second.steps == 5 and state(second) == state(first)
     assert train(second, range(5, 10), sgd) == losses[5:]
     assert state(second) == state(whole) and second.steps == whole.steps == 10
@@ -66,7 +67,9 @@ def test_five_and_five_are_ten(cuda: str, tmp_path: Path, device: str, dtype: st
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_whether_there_is_a_momentum_is_kept(tmp_path: Path, before: int) -> None:
-    """The first step with momentum takes the gradient without dampening: before a file, and after it."""
+    """The first step with momentum takes the gradient without dampening: before a file, and after it. A file of steps
+    whose optimiser, of a next one, remembers says that there is nothing yet.
+    """
     def half(net: bridge.Network, steps: range) -> list[float]:
         return train(net, steps, {"lr": 0.1}) if steps.stop <= 2 else train(net, steps, MOMENTUM)
 
@@ -74,7 +77,8 @@ def test_whether_there_is_a_momentum_is_kept(tmp_path: Path, before: int) -> Non
     losses = half(whole, range(2)) + half(whole, range(2, 5))
     for net in (first,):
         half(net, range(before))
-    second = bridge.Network.from_file(saved(first, tmp_path))
+    with pytest.warns(UserWarning, match="begins anew") if before else nullcontext():
+        second = bridge.Network.from_file(saved(first, tmp_path))
     assert not second.momenta and second.steps == before
     assert half(second, range(before, 2)) + half(second, range(2, 5)) == losses[before:]
     assert state(second) == state(whole)
@@ -200,7 +204,48 @@ def test_who_never_had_momenta_misses_none(tmp_path: Path) -> None:
     net = network("cpu", "")
     for steps in (0, 2):
         train(net, range(steps), {"lr": 0.1})
-        assert not bridge.Network.from_file(saved(net, tmp_path)).momenta
+        assert not bridge.Network.from_file(saved(net, tmp_path, {"lr": 0.1})).momenta
+
+
+@pytest.mark.parametrize("optimizer", [bridge.Sgd(0.1, momentum=0.9), bridge.AdamW(0.01)],
+                         ids=lambda one: type(one).__name__)
+def test_what_is_lost_is_told_by_name(tmp_path: Path, optimizer: bridge.Sgd | bridge.Adam) -> None:
+    """All of it, one layer, one moment, the number of updates; but not what a frozen parameter never had."""
+    net, path = network("cpu", ""), tmp_path / "net.h5"
+    net.frozen = NAMES[1:3]
+    for seed in range(2):
+        net.step(batch(SHAPE, net.dtype, seed), batch(SHAPE, net.dtype, seed + 50), optimizer)
+    last, adam = optimizer.memory[-1], isinstance(optimizer, bridge.Adam)
+    lose = {"": "the momenta before step 0", "/conv1": f"steps/0/optimizer/conv1/weight/{optimizer.memory[0]}",
+            f"/conv1/weight/{last}": f"steps/0/optimizer/conv1/weight/{last}"}
+    for part, said in lose.items():
+        net.save(path)
+        assert bridge.Network.from_file(path).steps == 2
+        with h5py.File(path, "r+") as file:
+            del file[f"steps/0/optimizer{part}"]
+        # The library itself refuses half of Adam's memory
+        broken = pytest.raises(bridge.BridgeError, match=last) if last in part and adam else nullcontext()
+        with broken, pytest.warns(UserWarning, match=said) if not (last in part and adam) else nullcontext():
+            bridge.Network.from_file(path)
+    net.save(path)
+    with h5py.File(path, "r+") as file:
+        del file["steps/0/optimizer/conv1/weight"].attrs["updates"]
+    with pytest.warns(UserWarning, match="attribute updates of .*conv1/weight") if adam else nullcontext():
+        bridge.Network.from_file(path)
+
+
+def test_a_network_that_is_read_and_saved_keeps_what_its_optimiser_remembers(tmp_path: Path) -> None:
+    """Without a step in between: the file says of whom the memory is."""
+    net, path = network("cpu", ""), tmp_path / "net.h5"
+    steps = [(batch(SHAPE, net.dtype, seed), batch(SHAPE, net.dtype, seed + 50)) for seed in range(4)]
+    for x, t in steps[:2]:
+        net.step(x, t, bridge.AdamW(0.01))
+    net.save(path)
+    bridge.Network.from_file(path).save(path)
+    again = bridge.Network.from_file(path)
+    for x, t in steps[2:]:
+        assert net.step(x, t, bridge.AdamW(0.01)) == again.step(x, t, bridge.AdamW(0.01))
+    assert state(net) == state(again)
 
 
 def test_the_number_of_a_diverging_step_goes_on(tmp_path: Path) -> None:
