@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import struct
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -100,12 +101,20 @@ def _package(name: str, pip_name: str, file: Path) -> ModuleType:
         ) from error
 
 
+#: Where IMOD's stamp and flags are in an MRC header, what the stamp is, and the flag of signed bytes
+IMOD, STAMP, SIGNED = 152, 1146047817, 1
+
+
 def _read_mrc(file: Path, _: str | None) -> np.ndarray:
     mrcfile = _package("mrcfile", "mrcfile", file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns about headers that do not matter here
         with mrcfile.open(file, mode="r") as opened:
-            return np.array(opened.data)
+            data, header = np.array(opened.data), opened.header
+    order = ">" if header.nx.dtype.byteorder == ">" else "<"
+    stamp, flags = struct.unpack_from(f"{order}2i", header.tobytes(), IMOD)
+    # MRC2014 has signed bytes; IMOD says which
+    return data.view(np.uint8) if data.dtype == np.int8 and stamp == STAMP and not flags & SIGNED else data
 
 
 def _read_npy(file: Path, _: str | None) -> np.ndarray:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import re
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 
 from bridge.common.errors import ArgumentError, BridgeError, FileError
 from bridge.data import Images
+from tests import ROOT
 from tests.helpers.image_files import numbers, write, write_h5, write_tiff
 
 GOOD = numbers((3, 20, 30), "int16")
@@ -259,3 +262,33 @@ def test_damaged_headers_end_in_one_line(tmp_path: Path, suffix: str, start: int
                 assert np.isfinite(images.read(number)).all()
     except FileError as error:
         assert str(path) in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.skipif(find_spec("imagecodecs") is not None, reason="imagecodecs is installed: nothing is missing")
+@pytest.mark.parametrize(("compression", "bits"), [(5, 8), (7, 8), (1, 12)], ids=["LZW", "JPEG", "12 bits"])
+def test_a_codec_that_is_missing_is_found_by_the_scan(compression: int, bits: int, tmp_path: Path) -> None:
+    """Not by whoever reads the image, hours later; `imagecodecs` is named, which the extra ``images`` has."""
+    strip = bytes(40 * 50 * bits // 8)
+    data = bytearray(b"II*\0" + struct.pack("<I", 8 + len(strip)) + strip)
+    tags = ((256, 4, 50), (257, 4, 40), (258, 3, bits), (259, 3, compression), (262, 3, 1), (273, 4, 8), (277, 3, 1),
+            (278, 4, 40), (279, 4, len(strip)))
+    data += struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", t, k, 1, v) for t, k, v in tags) + bytes(4)
+    (tmp_path / "1.tif").write_bytes(data)
+    write(tmp_path / "0.tif", numbers((40, 50), "uint8"))
+    with pytest.raises(FileError, match=r"1\.tif: page 0 \(.*imagecodecs"):
+        Images(tmp_path)
+    assert len(Images(tmp_path, on_bad="skip")) == 1
+
+
+def test_what_tifffile_logs_is_not_printed_beside_our_line(tmp_path: Path) -> None:
+    """A process that has no logging of its own prints one line."""
+    write(tmp_path / "0.tif", numbers((3, 40, 50), "uint8"))
+    data = bytearray((tmp_path / "0.tif").read_bytes())
+    # The first tag's type is none
+    (first,) = struct.unpack_from("<I", data, 4)
+    struct.pack_into("<H", data, first + 4, 250)
+    (tmp_path / "0.tif").write_bytes(data)
+    program = f"from bridge.data import Images\ntry: Images({str(tmp_path / '0.tif')!r})\nexcept Exception: pass"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.stderr == ""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bridge.common.errors import ArgumentError, ArgumentTypeError, FileError
 from bridge.data import Images
 from bridge.data.find import find, natural
 from bridge.data.sources.raw import GAP, RawLayout
+from reference.images import load_image
 from tests.helpers.image_files import (
     DTYPES,
     EXTENTS,
@@ -262,3 +264,21 @@ def test_the_real_micrograph(micrograph: Path) -> None:
     with mrcfile.open(micrograph) as file, Images(micrograph) as images:
         assert images.shape(0) == (1, 4096, 4096)
         np.testing.assert_array_equal(images.read(0, slice(4000, 4096), slice(17, 900))[0], file.data[4000:, 17:900])
+
+
+@pytest.mark.parametrize(("stamp", "flags", "unsigned"), [
+    (1146047817, 0, True), (1146047817, 1, False), (1146047817, 6, True), (0, 0, False)])
+@pytest.mark.parametrize("order", ORDERS)
+def test_bytes_of_mrc_are_unsigned_where_imod_says_so(stamp: int, flags: int, unsigned: bool, order: str,
+                                                      tmp_path: Path) -> None:
+    """For who reads micrographs, and who cuts images out of them."""
+    stored, header = np.arange(256, dtype=np.uint8).reshape(8, 32), bytearray(1024)
+    struct.pack_into(f"{order}10i", header, 0, 32, 8, 1, 0, 0, 0, 0, 32, 8, 1)
+    struct.pack_into(f"{order}6f", header, 40, 32, 8, 1, 90, 90, 90)
+    struct.pack_into(f"{order}3i", header, 64, 1, 2, 3)
+    struct.pack_into(f"{order}2i", header, 152, stamp, flags)
+    header[208:216] = b"MAP " + (b"\x44\x44\0\0" if order == "<" else b"\x11\x11\0\0")
+    (tmp_path / "a.mrc").write_bytes(bytes(header) + stored.tobytes())
+    expected = stored if unsigned else stored.view(np.int8)
+    np.testing.assert_array_equal(Images(tmp_path / "a.mrc").read(0)[0], expected)
+    np.testing.assert_array_equal(load_image(tmp_path / "a.mrc"), expected)

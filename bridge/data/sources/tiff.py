@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import struct
@@ -36,6 +37,8 @@ def scan(path: str, _: str | None) -> Stack:
     require("tifffile", "TIFF files are read by it")
     from tifffile import TiffFile
 
+    # What it logs of a damaged file is said by us, in one line; who has handlers of their own sees it still
+    logging.getLogger("tifffile").addHandler(logging.NullHandler())
     size = os.stat(path).st_size
     with TiffFile(path) as file:
         offsets: list[int] = []
@@ -46,6 +49,8 @@ def scan(path: str, _: str | None) -> Stack:
             kinds.append(_kind(page, number, kinds))
             _check_inside(page, number, size)
             raw = raw and page.is_final and page.axes != "YXS"
+            if not page.is_final:
+                _check_codec(page, number)
             offsets.append(page.dataoffsets[0])
         _check_all_pages(file)
         shape, axes, dtype = kinds[0]
@@ -86,6 +91,19 @@ def _check_inside(page: Any, number: int, size: int) -> None:
     end = max(offset + count for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True))
     if end > size or min(page.dataoffsets) < 0:
         raise ValueError(f"truncated: page {number} lies at bytes up to {end}, the file has {size}")
+
+
+def _check_codec(page: Any, number: int) -> None:
+    """That its numbers can be unpacked: what is missing would be found out where they are read."""
+    try:
+        page.decode(None, 0)
+        if page.bitspersample % 8:
+            # Whether there is something that unpacks them shows only where it does
+            page.decode(bytes(page.nbytes), 0)
+    except Exception as error:
+        # tifffile says as a ValueError what the package lacks
+        raise ValueError(f"page {number} ({page.compression.name}, {page.bitspersample} bits) cannot be decompressed: "
+                         f"{' '.join(str(error).split())}; the package imagecodecs has many codecs") from None
 
 
 def _check_all_pages(file: TiffFile) -> None:
