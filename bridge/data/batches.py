@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
 import numpy as np
 
 from bridge.common.errors import ArgumentError, FileError
+from bridge.data.arguments import check_flag, check_range
+from bridge.data.bad_file import ValuesError
+from bridge.data.memory import check_memory
 from bridge.data.normalization import Normalization, Scale
 from bridge.data.order import Order
 from bridge.data.orientation import copy_oriented, orientations
@@ -18,9 +21,8 @@ from bridge.data.pairs import INPUT, TARGET, ImagePairs
 from bridge.data.prefetch import read_ahead
 from bridge.data.random_words import SAMPLES, below, words
 from bridge.data.sources.buffers import empty
+from bridge.data.split import Subset
 
-#: Numbers are seeds and steps below
-LIMIT = 1 << 64
 #: Random words of a sample: row, column, orientation, whether halves are swapped
 WORDS = 4
 #: Elements that are normalised while they are in a core's cache
@@ -41,6 +43,8 @@ class Batch:
     swapped : bool, shape (n,): whether the input is the pair's second half
     mean, std : float64, shape (n,)
         What was subtracted from both halves, and what they were divided by then, in the file's units.
+    left_out : tuple of str
+        Why pairs were not taken, whose place the next good ones have; only with ``on_bad="skip"``.
     """
 
     step: int
@@ -52,10 +56,14 @@ class Batch:
     swapped: np.ndarray
     mean: np.ndarray
     std: np.ndarray
+    left_out: tuple[str, ...] = ()
 
 
 class Batches:
     """Batches of crops from pairs of images.
+
+    Where the data's `on_bad` is "skip", images that are smaller than a crop are left out, and a pair whose crop has a
+    value that is not finite gives its place to the next pair that has none.
 
     Batch number `step` depends on the arguments and on `step` alone: not on what was read before, on threads, or on the
     number of ranks. How images are ordered stands in `bridge.data.order`, how numbers are drawn in
@@ -80,6 +88,8 @@ class Batches:
     ----------
     samples : int
         Of an epoch: images times crops. Batches take them without gaps, also across the end of an epoch.
+    left_out : tuple of str
+        Why files are not used: those that the scan has left out, and those with images that are too small.
     scale : (float, float) or None
         Mean and standard deviation of all pairs; None with "image". Given as `normalization`, they are the same again.
 
@@ -106,11 +116,13 @@ class Batches:
     def __init__(self, data: ImagePairs, batch: int, crop: tuple[int, int], seed: int = 0, *, flips: bool = True,
                  rotations: bool = True, normalization: Normalization = None, crops: int = 1, block: int = 16,
                  swap: bool = False) -> None:
-        self.data, self.batch, self.crop, self.seed = data, batch, (int(crop[0]), int(crop[1])), seed
-        for name, value in (("batch", batch), ("crops", crops), ("block", block)):
-            _check_range(name, value, 1)
-        _check_range("seed", seed, 0)
-        _check_crop(data, self.crop)
+        for name, value, least in (("batch", batch, 1), ("crops", crops, 1), ("block", block, 1), ("seed", seed, 0)):
+            check_range(name, value, least)
+        for name, flag in (("flips", flips), ("rotations", rotations), ("swap", swap)):
+            check_flag(name, flag)
+        self.batch, self.crop, self.seed = batch, (int(crop[0]), int(crop[1])), seed
+        self.left_out = tuple(one.reason for images in data.sources() for one in images.bad)
+        self.data = data = self._large_enough(data)
         if rotations and crop[0] != crop[1]:
             raise ArgumentError(f"rotations: True with crops of {crop[0]} x {crop[1]}, expected square ones or "
                                 "rotations=False")
@@ -138,21 +150,33 @@ class Batches:
         FileError
             If a file cannot be read, or a value is not finite; with its name.
         """
-        _check_range("step", step, 0)
+        check_range("step", step, 0)
         if not 0 <= rank < ranks <= self.batch:
             raise ArgumentError(f"rank: {rank} of {ranks}, expected 0 <= rank < ranks <= batch, which is {self.batch}")
         mine = range(self.batch * rank // ranks, self.batch * (rank + 1) // ranks)
+        self._check_memory(ranks, 1)
         images = self._order.images(step * self.batch + k for k in mine)
         drawn = words(self.seed, step, SAMPLES, WORDS * self.batch).reshape(-1, WORDS)[mine.start:mine.stop]
         n, shape = len(mine), (len(mine), self.data.shape(0)[0], *self.crop)
         batch = Batch(step, empty(shape, np.float32), empty(shape, np.float32), images,
                       np.empty((n, 2), np.int64), np.empty(n, np.int64), np.empty(n, np.bool_), np.empty(n),
                       np.empty(n))
+        left_out = list[str]()
         for k in range(n):
-            self._choose(batch, k, drawn[k])
-            for half in (INPUT, TARGET):
-                self._fill(batch, k, half)
-        return batch
+            for _ in range(len(self.data)):
+                try:
+                    self._choose(batch, k, drawn[k])
+                    for half in (INPUT, TARGET):
+                        self._fill(batch, k, half)
+                    break
+                except ValuesError as error:
+                    if self.data.on_bad == "refuse":
+                        raise
+                    left_out.append(str(error))
+                    images[k] = (images[k] + 1) % len(self.data)
+            else:
+                raise FileError(f"no pair is left whose values are finite: {left_out[-1]}")
+        return replace(batch, left_out=tuple(left_out)) if left_out else batch
 
     def stream(self, first_step: int = 0, stop: int | None = None, *, depth: int = 2, threads: int = 2, rank: int = 0,
                ranks: int = 1) -> Generator[Batch, None, None]:
@@ -168,9 +192,41 @@ class Batches:
         depth, threads : 1 or more; each thread makes a whole batch
         rank, ranks : as of `at`
         """
-        _check_range("first_step", first_step, 0)
+        check_range("first_step", first_step, 0)
+        self._check_memory(ranks, depth + 1)
         steps = count(first_step) if stop is None else range(first_step, stop)
         return read_ahead(partial(self.at, rank=rank, ranks=ranks), steps, depth, threads)
+
+    def _check_memory(self, ranks: int, batches: int) -> None:
+        """That a rank's part of so many batches fits, before it is filled."""
+        channels, pixels = self.data.shape(0)[0], self.crop[0] * self.crop[1]
+        # Both halves, and the random words of all ranks
+        size = 8 * channels * pixels * -(-self.batch // ranks) + 8 * WORDS * self.batch
+        check_memory(f"batch: {self.batch} with crops of {self.crop[0]} x {self.crop[1]}", batches * size)
+
+    def _large_enough(self, data: ImagePairs) -> ImagePairs:
+        """The pairs of images that crops fit into.
+
+        Raises
+        ------
+        ArgumentError
+            If the crop is none, or an image is smaller and not to be skipped; if none is left.
+        """
+        if min(self.crop) < 1:
+            raise ArgumentError(f"crop: {self.crop}, expected (height, width) of 1 or more")
+        small = {stack.name: f"images of {stack.name} are {stack.height} x {stack.width}"
+                 for stack in data.images.stacks if self.crop[0] > stack.height or self.crop[1] > stack.width}
+        if not small:
+            return data
+        fit = np.array([pair for pair in range(len(data)) if all(
+            size >= least for size, least in zip(data.shape(pair)[1:], self.crop, strict=True))], np.int64)
+        # Of a subset of pairs, files that it does not use are no matter
+        used = {data.images.stacks[data.images.place(data.image(pair))[0]].name for pair in range(len(data))}
+        reasons = [reason for name, reason in small.items() if name in used]
+        if reasons and (data.on_bad == "refuse" or not fit.size):
+            raise ArgumentError(f"crop: {self.crop[0]} x {self.crop[1]}, but {reasons[0]}")
+        self.left_out += tuple(f"{one}, smaller than the crop" for one in reasons)
+        return Subset(data, fit) if reasons else data
 
     def _choose(self, batch: Batch, k: int, drawn: np.ndarray) -> None:
         """Where sample `k` is taken from, and how."""
@@ -195,7 +251,7 @@ class Batches:
                 if not direct:
                     copy_oriented(crop, orientation, slot)
         except FloatingPointError:
-            raise FileError(f"{self.data.name(pair)}: values too large for float32 after normalisation by mean "
+            raise ValuesError(f"{self.data.name(pair)}: values too large for float32 after normalisation by mean "
                             f"{batch.mean[k]:g} and standard deviation {batch.std[k]:g}") from None
 
 
@@ -215,17 +271,3 @@ def normalize(crop: np.ndarray, mean: float, std: float) -> None:
             part = channel[first:first + rows]
             part -= mean
             part /= std
-
-
-def _check_range(name: str, value: int, least: int) -> None:
-    if not least <= value < LIMIT:
-        raise ArgumentError(f"{name}: {value}, expected {least} to 2**64 - 1")
-
-
-def _check_crop(data: ImagePairs, crop: tuple[int, int]) -> None:
-    if min(crop) < 1:
-        raise ArgumentError(f"crop: {crop}, expected (height, width) of 1 or more")
-    for stack in data.images.stacks:
-        if crop[0] > stack.height or crop[1] > stack.width:
-            raise ArgumentError(f"crop: {crop[0]} x {crop[1]}, but images of {stack.name} are {stack.height} x "
-                                f"{stack.width}")

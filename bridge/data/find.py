@@ -44,8 +44,7 @@ def find(sources: Sources) -> list[tuple[str, str | None]]:
 def _find_one(source: object) -> list[tuple[str, str | None]]:
     if not isinstance(source, str | os.PathLike) or not isinstance(text := os.fspath(source), str):
         raise ArgumentTypeError(f"sources: {source!r} found, expected paths")
-    match = _WITH_DATASET.fullmatch(text)
-    path, dataset = (match["file"], match["dataset"]) if match else (text, None)
+    path, dataset = file_and_dataset(text)
     if os.path.isdir(path):
         found = [os.path.join(path, name) for name in os.listdir(path)
                  if suffix(name) in FORMATS and not name.startswith(".")]
@@ -58,6 +57,16 @@ def _find_one(source: object) -> list[tuple[str, str | None]]:
     if not found:
         raise FileError(f"{path}: nothing found, expected {expected}")
     return [(one, dataset) for one in sorted(found, key=natural)]
+
+
+def file_and_dataset(name: str) -> tuple[str, str | None]:
+    """Return the two parts of a name.
+
+    >>> file_and_dataset("a/b.h5:/images"), file_and_dataset("a/b.mrc")
+    (('a/b.h5', '/images'), ('a/b.mrc', None))
+    """
+    match = _WITH_DATASET.fullmatch(name)
+    return (match["file"], match["dataset"]) if match else (name, None)
 
 
 def natural(path: str) -> tuple[list[str | int], str]:

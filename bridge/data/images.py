@@ -7,7 +7,6 @@ import math
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import accumulate
 from types import TracebackType
 from typing import Literal
@@ -16,6 +15,8 @@ import numpy as np
 
 from bridge.common.errors import ArgumentError, BridgeError, FileError
 from bridge.common.progress import Report
+from bridge.data.bad_file import BadFile as BadFile
+from bridge.data.bad_file import ValuesError
 from bridge.data.find import Sources, find
 from bridge.data.open_files import OpenFiles
 from bridge.data.sources.buffers import empty
@@ -28,20 +29,6 @@ OnBad = Literal["refuse", "skip"]
 OPEN_FILES = 64
 #: All rows, or all columns
 ALL = slice(None)
-
-
-@dataclass(frozen=True)
-class BadFile:
-    """A file that is not used.
-
-    Attributes
-    ----------
-    name : its path, with a dataset's where one was given
-    reason : in one line, beginning with the name
-    """
-
-    name: str
-    reason: str
 
 
 class Images:
@@ -173,7 +160,7 @@ class Images:
                     block = out[:, part.start - high.start:part.stop - high.start]
                     reader.read(number, part, wide, block)
                     if stack.dtype.kind == "f" and not finite(block):
-                        raise FileError(f"{self.name(image)}: {_first_wrong(block, part.start, wide.start)}")
+                        raise ValuesError(f"{self.name(image)}: {_first_wrong(block, part.start, wide.start)}")
         except BridgeError:
             raise
         except Exception as error:  # four libraries, each with exceptions of its own

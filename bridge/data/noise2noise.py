@@ -31,6 +31,7 @@ class EvenOdd(ImagePairs):
 
     def __init__(self, movies: Sources, *, on_bad: OnBad = "refuse", open_files: int = OPEN_FILES,
                  report: Report | None = None) -> None:
+        self.on_bad = on_bad
         found = [_movie(one) for one in scan(movies, report)]
         self.images = Images.of_stacks(*refused(found, on_bad), open_files)
         self._firsts = np.cumsum([0, *(stack.count for stack in self.images.stacks)])
@@ -83,6 +84,7 @@ class Consecutive(ImagePairs):
 
     def __init__(self, images: Sources, *, on_bad: OnBad = "refuse", open_files: int = OPEN_FILES,
                  report: Report | None = None) -> None:
+        self.on_bad = on_bad
         found = scan(images, report)
         if all(isinstance(one, BadFile) or one.count == 1 for one in found):
             found = _whole_pairs(found)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from bridge.common.errors import ArgumentError
+from bridge.common.errors import ArgumentError, FileError
+from bridge.data.bad_file import ValuesError
 from bridge.data.pairs import INPUT, ImagePairs
 
 #: None, of each image, of the whole set, or given numbers
@@ -52,12 +54,24 @@ def _fixed(data: ImagePairs, wanted: Normalization) -> tuple[float, float] | Non
         return None
     if wanted == "set":
         count = min(len(data), IMAGES)
-        return statistics([sample(data, (2 * k + 1) * len(data) // (2 * count)) for k in range(count)])
+        return statistics(_samples(data, [(2 * k + 1) * len(data) // (2 * count) for k in range(count)]))
     numbers = tuple(map(float, wanted)) if isinstance(wanted, tuple | list) else ()
     if len(numbers) != 2 or not all(map(math.isfinite, numbers)) or numbers[1] <= 0:
         raise ArgumentError(f"normalization: {wanted!r}, expected None, 'image', 'set', or (mean, standard deviation) "
                             "with a positive one")
     return numbers[0], numbers[1]
+
+
+def _samples(data: ImagePairs, pairs: Sequence[int]) -> list[np.ndarray]:
+    """Those of pairs whose values are finite; others are skipped, or refused."""
+    found = []
+    for pair in pairs:
+        try:
+            found.append(sample(data, pair))
+        except ValuesError as error:
+            if data.on_bad == "refuse" or (pair == pairs[-1] and not found):
+                raise FileError(str(error)) from None
+    return found
 
 
 def sample(data: ImagePairs, pair: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from bridge.common.errors import FileError
 from bridge.common.progress import Report
 from bridge.data.find import Sources
 from bridge.data.images import ALL, OPEN_FILES, BadFile, Images, OnBad, refused, scan
+from bridge.data.partners import Found, matched
 from bridge.data.sources.stack import Stack
 
 #: Halves of a pair
@@ -25,11 +26,14 @@ class ImagePairs(ABC):
     ----------
     images : Images
         What inputs are taken from; `stacks` and `bad` there say what was found.
+    on_bad : "refuse" or "skip"
+        What becomes of what cannot be used, in `bridge.data.Batches`, too.
     symmetric : bool
         Whether input and target are noisy alike (noise2noise), so that they may be swapped.
     """
 
     images: Images
+    on_bad: OnBad = "refuse"
     symmetric: bool = True
 
     @abstractmethod
@@ -57,6 +61,10 @@ class ImagePairs(ABC):
         """Return the name of a pair's input."""
         return self.images.name(self.image(pair))
 
+    def sources(self) -> tuple[Images, ...]:
+        """Return all images that pairs are made of: those of inputs, and where they are others, those of targets."""
+        return (self.images,)
+
     def close(self) -> None:
         """Close the files."""
         self.images.close()
@@ -75,8 +83,10 @@ class Pairs(ImagePairs):
     Parameters
     ----------
     inputs, targets : see `bridge.data.find.find`
-        Matched in order, image by image; how they are divided into files may differ.
-    on_bad : "skip" leaves out a bad file and the one that belongs to it, which needs as many files on both sides
+        Matched by the names of files, without what is common to those of a side: ``noisy/3.mrc`` and
+        ``clean_3.mrc``. Where no two names agree, or the sides are divided differently into files, in order, image by
+        image.
+    on_bad : "skip" leaves out a bad file and the one that belongs to it, and a file without a partner
     open_files, report : see `Images`; of each of the two
 
     Attributes
@@ -93,8 +103,10 @@ class Pairs(ImagePairs):
 
     def __init__(self, inputs: Sources, targets: Sources, *, on_bad: OnBad = "refuse", open_files: int = OPEN_FILES,
                  report: Report | None = None) -> None:
-        found = [scan(inputs, report), scan(targets, report)]
-        if on_bad == "skip" and any(isinstance(one, BadFile) for side in found for one in side):
+        self.on_bad = on_bad
+        sides = scan(inputs, report), scan(targets, report)
+        found = matched(*sides) or (sides if on_bad == "refuse" else _in_order(*sides))
+        if on_bad == "skip":
             found = _without_partners(*found)
         self.images, self.targets = (Images.of_stacks(*refused(side, on_bad), open_files) for side in found)
         _check_match(self.images, self.targets)
@@ -112,25 +124,33 @@ class Pairs(ImagePairs):
              out: np.ndarray | None = None) -> np.ndarray:
         return (self.images, self.targets)[half].read(pair, rows, columns, out)
 
+    def sources(self) -> tuple[Images, ...]:
+        return self.images, self.targets
+
     def close(self) -> None:
         self.images.close()
         self.targets.close()
 
 
-def _without_partners(inputs: list[Stack | BadFile], targets: list[Stack | BadFile]) -> list[list[Stack | BadFile]]:
-    """The same, where a file whose partner is bad is bad."""
-    if len(inputs) != len(targets):
+def _in_order(inputs: list[Found], targets: list[Found]) -> tuple[list[Found], list[Found]]:
+    """Both, whose names say nothing: where some are bad, partners are known only if there are as many on both sides."""
+    bad = [one for one in (*inputs, *targets) if isinstance(one, BadFile)]
+    if bad and len(inputs) != len(targets):
         raise FileError(f"{len(inputs)} files of inputs and {len(targets)} of targets, some of them bad: expected as "
-                        f"many on both sides, so that partners are known; {_first_bad(inputs + targets).reason}")
-    pairs = list(zip(inputs, targets, strict=True))
-    return [[_partner(*pair) for pair in pairs], [_partner(*pair[::-1]) for pair in pairs]]
+                        f"many on both sides, so that partners are known; {bad[0].reason}")
+    return inputs, targets
 
 
-def _first_bad(found: list[Stack | BadFile]) -> BadFile:
-    return next(one for one in found if isinstance(one, BadFile))
+def _without_partners(inputs: list[Found], targets: list[Found]) -> tuple[list[Found], list[Found]]:
+    """The same, where a file whose partner is bad is bad; without bad ones sides need not be divided alike."""
+    if not any(isinstance(one, BadFile) for one in (*inputs, *targets)):
+        return inputs, targets
+    both = list(zip(inputs, targets, strict=False))
+    return ([*(_partner(*pair) for pair in both), *inputs[len(both):]],
+            [*(_partner(*pair[::-1]) for pair in both), *targets[len(both):]])
 
 
-def _partner(one: Stack | BadFile, other: Stack | BadFile) -> Stack | BadFile:
+def _partner(one: Found, other: Found) -> Found:
     if isinstance(one, Stack) and isinstance(other, BadFile):
         return BadFile(one.name, f"{one.name}: left out with its partner {other.name}")
     return one

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from bridge.common.errors import ArgumentError
-from bridge.data.images import ALL
+from bridge.data.arguments import check_range
+from bridge.data.images import ALL, Images
 from bridge.data.pairs import ImagePairs
 from bridge.data.random_words import SPLIT, words
 
@@ -22,7 +23,7 @@ class Subset(ImagePairs):
 
     def __init__(self, data: ImagePairs, numbers: np.ndarray) -> None:
         self._data, self._numbers = data, numbers
-        self.images, self.symmetric = data.images, data.symmetric
+        self.images, self.symmetric, self.on_bad = data.images, data.symmetric, data.on_bad
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -39,6 +40,9 @@ class Subset(ImagePairs):
     def read(self, pair: int, half: int, rows: slice = ALL, columns: slice = ALL,
              out: np.ndarray | None = None) -> np.ndarray:
         return self._data.read(self._number(pair), half, rows, columns, out)
+
+    def sources(self) -> tuple[Images, ...]:
+        return self._data.sources()
 
     def close(self) -> None:
         self._data.close()
@@ -72,6 +76,7 @@ def split(data: ImagePairs, part: float, seed: int = 0) -> tuple[Subset, Subset]
     >>> len(rest), len(held_out)
     (8, 2)
     """
+    check_range("seed", seed, 0)
     if not 0 < part < 1:
         raise ArgumentError(f"part: {part:g}, expected more than 0 and less than 1")
     if len(data) < 2:

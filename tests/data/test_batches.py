@@ -310,3 +310,49 @@ def test_the_real_micrograph(micrograph: Path) -> None:
         crop = images.read(0, slice(row, row + 256), slice(column, column + 256))[0]
     expected = (SYMMETRIES[batch.orientations[0]](crop) - batch.mean[0]) / batch.std[0]
     np.testing.assert_allclose(batch.input[0, 0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_cannot_be_used_gives_its_place_to_the_next(tmp_path: Path) -> None:
+    """Images with NaN and images smaller than a crop: a function of data and step, as all of a batch is."""
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        image = rng.standard_normal((2, 20, 20)).astype(np.float32)
+        if number == 2:
+            image[1, 10, 10] = np.inf
+        np.save(tmp_path / f"{number}.npy", image[:, :, :9] if number == 4 else image)
+    with pytest.raises(ArgumentError, match=r"crop: 16 x 16, but images of .*4\.npy are 20 x 9"):
+        Batches(EvenOdd(tmp_path), batch=2, crop=(16, 16))
+    (tmp_path / "4.npy").rename(tmp_path / "4.x")
+    with pytest.raises(FileError, match=r"2\.npy, image 1: inf at channel 0, row 10, column 10"):
+        for step in range(4):
+            Batches(EvenOdd(tmp_path), batch=2, crop=(16, 16), normalization="set").at(step)
+    (tmp_path / "4.x").rename(tmp_path / "4.npy")
+    for normalization in (None, "image", "set"):
+        batches = Batches(EvenOdd(tmp_path, on_bad="skip"), batch=5, crop=(16, 16), normalization=normalization)
+        assert len(batches.data) == 5 and "4.npy" in batches.left_out[0] and batches.samples == 5
+        found, again = batches.at(0), batches.at(0)
+        assert np.isfinite(found.input).all() and np.array_equal(found.input, again.input)
+        assert found.left_out == again.left_out and "2.npy, image 1: inf" in found.left_out[0]
+        assert sorted(batches.data.name(int(one))[-5] for one in found.images) == ["0", "1", "3", "3", "5"]
+        halves = [batches.at(0, rank, 2).input for rank in range(2)]
+        assert np.array_equal(np.concatenate(halves), found.input)
+    for number in (0, 1, 3, 5):
+        np.save(tmp_path / f"{number}.npy", np.full((2, 20, 20), np.nan, np.float32))
+    with pytest.raises(FileError, match="no pair is left whose values are finite"):
+        Batches(EvenOdd(tmp_path, on_bad="skip"), batch=1, crop=(16, 16)).at(0)
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_it_is_filled(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 16, 16), np.float32))
+    batches = Batches(EvenOdd(tmp_path), batch=10**12, crop=(16, 16))
+    for read in (lambda: batches.at(0), lambda: batches.stream(0, 1)):
+        with pytest.raises(ArgumentError, match="batch: 1000000000000 with crops of 16 x 16 needs"):
+            read()
+
+
+@pytest.mark.parametrize("wrong", [{"seed": "a"}, {"seed": None}, {"seed": 1.5}, {"batch": 2.0}, {"crops": True},
+                                   {"flips": 7}, {"rotations": None}, {"swap": 2}], ids=str)
+def test_numbers_and_flags_are_checked(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 16, 16), np.float32))
+    with pytest.raises(ArgumentError, match=f"^{next(iter(wrong))}: "):
+        Batches(EvenOdd(tmp_path), **{"batch": 2, "crop": (16, 16)} | wrong)

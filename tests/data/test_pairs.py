@@ -68,8 +68,37 @@ def test_a_bad_file_is_left_out_with_its_partner(tmp_path: Path) -> None:
         reasons = [one.reason.replace(f"{tmp_path}/", "") for one in (*pairs.images.bad, *pairs.targets.bad)]
     assert reasons == ["i1.npy: left out with its partner " + str(tmp_path / "t1.npy").replace(f"{tmp_path}/", ""),
                        "i3.npy: empty", "t1.npy: empty", "t3.npy: left out with its partner i3.npy"]
+    for number, name in enumerate(("x", "y", "z")):
+        write(tmp_path / f"other_{name}.npy", STACK[number])
     with pytest.raises(FileError, match=r"4 files of inputs and 3 of targets, .* \S*i3\.npy: empty"):
-        Pairs(tmp_path / "i*.npy", tmp_path / "t[012].npy", on_bad="skip")
+        Pairs(tmp_path / "i*.npy", tmp_path / "other_?.npy", on_bad="skip")
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    ("{}", "{}"), ("noisy_{}", "{:03d}_clean"), ("r2_{}_a", "r3_{}_b"), ("mic{}", "clean mic{} of 2")])
+def test_pairs_are_matched_by_name(tmp_path: Path, one: str, other: str) -> None:
+    """Each folder lacks another: both are named, and no image is trained against the next one's target."""
+    for side, name, missing in (("inputs", one, 3), ("targets", other, 12)):
+        (tmp_path / side).mkdir()
+        for number in (1, 2, 3, 4, 11, 12):
+            if number != missing:
+                write(tmp_path / side / f"{name.format(number)}.npy", STACK[0] + number)
+    alone = one.format(12), other.format(3)
+    with pytest.raises(FileError, match=rf"{alone[0]}\.npy: has no partner among the targets"):
+        Pairs(tmp_path / "inputs", tmp_path / "targets")
+    with Pairs(tmp_path / "inputs", tmp_path / "targets", on_bad="skip") as pairs:
+        assert [round(float(pair[0, 0, 0] - STACK[0, 0, 0])) for pair in all_of(pairs)] == [1, 2, 4, 11]
+        assert all(np.array_equal(*pair) for pair in all_of(pairs))
+        assert [Path(bad.name).stem for bad in (*pairs.images.bad, *pairs.targets.bad)] == list(alone)
+
+
+def test_pairs_of_one_name_in_several_folders(tmp_path: Path) -> None:
+    for run in "ab":
+        for side in ("noisy", "clean"):
+            (tmp_path / run / side).mkdir(parents=True)
+            write(tmp_path / run / side / "1.npy", STACK[0] + ord(run))
+    with Pairs(tmp_path / "*" / "noisy" / "1.npy", [tmp_path / run / "clean" / "1.npy" for run in "ba"]) as pairs:
+        assert len(pairs) == 2 and all(np.array_equal(*pair) for pair in all_of(pairs))
 
 
 @pytest.mark.parametrize("frames", [2, 5, 6])
