@@ -137,8 +137,9 @@ class OneCycle(Schedule):
     """Up from 1 / div_factor to 1 in the part pct_start of the steps, down to 1 / (div_factor * final_div_factor) in
     the rest, both by half a cosine; that from then on.
 
-    As ``torch.optim.lr_scheduler.OneCycleLR`` with max_lr = lr and total_steps = steps (L. N. Smith, N. Topin,
-    Super-Convergence, 2018).
+    As ``torch.optim.lr_scheduler.OneCycleLR`` with max_lr = lr, total_steps = steps and cycle_momentum=False: momentum
+    and beta1 stay as they are, which torch's default lets fall and rise, too (L. N. Smith, N. Topin, Super-Convergence,
+    2018). Where pct_start is that of one step or less, the learning rate begins at its top.
 
     >>> one = OneCycle(steps=11, pct_start=0.5)
     >>> round(one.factor(0), 9), round(one.factor(10) * 25e4, 9)
@@ -151,12 +152,20 @@ class OneCycle(Schedule):
     div_factor: float = 25.0
     final_div_factor: float = 1e4
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pct_start > 1:
+            raise ArgumentError(f"schedule {self.name}: pct_start={self.pct_start:g}, expected 0 to 1")
+        for name in ("div_factor", "final_div_factor"):
+            if getattr(self, name) == 0:
+                raise ArgumentError(f"schedule {self.name}: {name}=0, expected more than 0")
+
     def after_warm_up(self, step: int) -> float:
         """Return the point of the cosine that leads up, or of that which leads down."""
         top, last = self.pct_start * self.steps - 1, self.steps - 1
         first, end = 1 / self.div_factor, 1 / self.div_factor / self.final_div_factor
         if step <= top:
-            return _between(first, 1.0, step / top)
+            return _between(first, 1.0, step / top if top else 1.0)
         return _between(1.0, end, (min(step, last) - top) / (last - top) if last > top else 1.0)
 
 

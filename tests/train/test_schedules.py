@@ -59,6 +59,9 @@ def test_a_schedule_is_what_its_text_says(text: str) -> None:
     ("", "expected one of constant"), ("linear", "'linear', expected one of constant, step, cosine, one_cycle"),
     ("cosine", "no steps=, expected one"), ("cosine steps=0", "steps=0, expected more than 0"),
     ("cosine steps=1.5", "'steps=1.5', expected numbers"), ("step step_size=2 x=1", "'x=1', expected numbers"),
+    ("one_cycle steps=9 pct_start=1.5", "pct_start=1.5, expected 0 to 1"),
+    ("one_cycle steps=9 div_factor=0", "div_factor=0, expected more than 0"),
+    ("one_cycle steps=9 final_div_factor=0", "final_div_factor=0, expected more than 0"),
     ("constant warm_up=-1", "warm_up=-1, expected 0 or more"), ("step step_size=3 gamma=nan", "gamma=nan"),
 ])
 def test_bad_schedules_are_refused(text: str, said: str) -> None:
@@ -67,7 +70,11 @@ def test_bad_schedules_are_refused(text: str, said: str) -> None:
 
 
 def test_the_ends_of_one_cycle_hold() -> None:
-    """Also where it is all rise, or of one step."""
+    """Also where it is all rise, or of one step; a warm-up of no width begins at the top, as torch's does."""
+    for steps in (2, 10, 100):
+        one = OneCycle(steps=steps, pct_start=1 / steps)
+        assert one.factor(0) == 1 and one.factor(steps - 1) == pytest.approx(1 / 25e4)
+        assert one.factor(1) == pytest.approx(OneCycle(steps=steps, pct_start=1.000001 / steps).factor(1), rel=1e-4)
     assert OneCycle(steps=1).factor(0) == OneCycle(steps=1).factor(7)
     assert math.isclose(OneCycle(steps=4, pct_start=1.0).factor(3), 1.0)
     assert Step(step_size=1).factor(3) == pytest.approx(1e-3)
