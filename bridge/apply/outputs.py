@@ -142,7 +142,7 @@ class MrcOutput(Output):
 
 
 class Hdf5Output(Output):
-    """HDF5 with a dataset of the same name, of as many dimensions, with the same attributes; contiguous."""
+    """HDF5 with a dataset of the same name, of as many dimensions, with the same attributes, of any size."""
 
     def _create(self, dtype: np.dtype) -> None:
         self.dtype = dtype
@@ -155,7 +155,8 @@ class Hdf5Output(Output):
         kept.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         linked = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         linked.set_create_intermediate_group(True)
-        with h5py.File(path, "r") as source, h5py.File(self.path, "w", locking=False) as file:
+        with h5py.File(path, "r") as source, h5py.File(
+                self.path, "w", libver=("v108", "v110"), locking=False) as file:
             shape = in_dimensions(source[name].ndim, self.source.count, self.shape)
             made = h5py.h5d.create(file.id, name.encode(), h5py.h5t.py_create(dtype), h5py.h5s.create_simple(shape),
                                    kept, linked)

@@ -13,7 +13,8 @@ from bridge.common.errors import ArgumentError, FileError
 from bridge.data.normalization import Normalization
 from bridge.engine.arrays.transfer import to_device
 from bridge.engine.network.network import Network
-from bridge.exchange.hdf5_values import HDF5_ERRORS
+from bridge.exchange.file_locks import lock_hint
+from bridge.exchange.hdf5_values import HDF5_ERRORS, one_line
 from bridge.train import checkpoints
 
 
@@ -49,15 +50,23 @@ def load(path: str, device: str, *, average: bool, normalization: str | None) ->
             network.parameters[name][...] = to_device(weight.astype(network.dtype), network.device)
     if normalization is not None:
         return network, of_text(normalization)
-    return network, _recorded(path, progress.data)
+    return network, _recorded(path, progress.used.data)
 
 
 def _has_training(path: str) -> bool:
-    """Whether it is a checkpoint. What is no HDF5 file is refused by who reads it."""
+    """Whether it is a checkpoint.
+
+    Raises
+    ------
+    FileError
+        If the file system has no locks. What else is no HDF5 file is refused by who reads it.
+    """
     try:
         with h5py.File(path) as file:
             return checkpoints.GROUP in file
-    except HDF5_ERRORS:
+    except HDF5_ERRORS as error:
+        if hint := lock_hint(path):
+            raise FileError(f"{path}: {one_line(error)}{hint}") from None
         return False
 
 

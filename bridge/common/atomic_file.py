@@ -40,7 +40,7 @@ def replacing(path: StrPath) -> Iterator[str]:
         there.
     """
     goal = target(path)
-    with opened_part(goal) as part:
+    with _named(goal), opened_part(goal) as part:
         yield part
         # Who writes by name may have made a new file there
         flush(part)
@@ -49,6 +49,17 @@ def replacing(path: StrPath) -> Iterator[str]:
         os.replace(part, goal)
         with suppress(OSError):
             flush(os.path.dirname(goal))
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Errors without a file's name, as of a full disk, get this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise type(error)(error.errno, error.strerror, path) from None
+        raise
 
 
 def flush(path: StrPath) -> None:

@@ -37,7 +37,8 @@ class Output(Console):
     """
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+        # Paths and names with brackets are no markup
+        super().__init__(**{"markup": False} | given)
         if not self.file.isatty():
             self.size = ConsoleDimensions(NO_EDGE, NO_EDGE)
 
@@ -96,7 +97,7 @@ def run(name: str, work: Callable[[], int], *, at_once: bool = False) -> int:
         with nullcontext() if at_once else signals_raise():
             code = work()
     except (BridgeError, OSError) as error:
-        code = complain(name, str(error))
+        code = complain(name, _said(error))
     except KeyboardInterrupt:
         code = complain(name, "interrupted", INTERRUPTED)
     except Ended as ended:
@@ -109,6 +110,13 @@ def run(name: str, work: Callable[[], int], *, at_once: bool = False) -> int:
             traceback.print_exc()
         code = complain(name, "this is a fault of ours, not a verdict")
     return _flushed(name, code)
+
+
+def _said(error: Exception) -> str:
+    """The message, with the name of a file first, as all others have it."""
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def complain(name: str, text: str, code: int = BAD_INPUT) -> int:

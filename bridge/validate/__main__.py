@@ -18,6 +18,7 @@ from typing import Any
 
 from bridge.common.cli import BAD_INPUT, Output, new_parser, run
 from bridge.common.command_files import image_file, size_text
+from bridge.common.errors import BridgeError
 from bridge.common.stages import attempt
 from bridge.common.threads import brief_waits, keep_freed_memory
 from bridge.compare import EXIT_CODES
@@ -150,6 +151,9 @@ def _main(options: Options) -> int:
     check_plot(options.plot)
     check_outputs(options.files, [("--image", image_file(options.image))],
                   [("--plot", options.plot), *options.kept_files()])
+    for name, path in options.kept_files():
+        if path.exists():
+            raise BridgeError(f"{name} {path}: is there already, expected a folder without it")
     if options.self_test:
         # PyTorch is optional, and the programs of the self-test are PyTorch
         from bridge.validate.self_test.run import main as self_test

@@ -90,7 +90,7 @@ def probes(options: Options) -> int:
                 verdict = judgement.verdict
                 found.append(Answer(name, verdict.outcome, verdict.words, verdict.hints))
                 keeper.look(name, pair, judgement)
-            console.print(f"[bold]{name}[/bold]: {escape(verdict.words)}", highlight=False)
+            console.print(f"[bold]{name}[/bold]: {escape(verdict.words)}", highlight=False, markup=True)
             for hint in verdict.hints:
                 console.print(f"  {hint}", highlight=False, markup=False)
     validation.print_end(console, start)

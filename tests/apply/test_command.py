@@ -25,6 +25,7 @@ from bridge.data.normalization import statistics
 from bridge.operations import GlobalAvgPool2d, Multiply, Sigmoid
 from bridge.train.checkpoints import Progress, save
 from bridge.train.settings import TrainSettings
+from bridge.train.used import Used
 from tests.helpers.image_files import write
 from tests.helpers.tiled_networks import conv, network, unet
 
@@ -39,7 +40,7 @@ def made_network() -> Network:
 
 def checkpoint(path: Path, *, average: float | None = None, **data: object) -> Network:
     net = made_network()
-    progress = Progress(TrainSettings(steps=3, average=average), data=json.dumps(DATA | data))
+    progress = Progress(TrainSettings(steps=3, average=average), used=Used(data=json.dumps(DATA | data)))
     if average is not None:
         progress.average = {name: np.array(one) * np.float32(0.5) for name, one in net.parameters.items()}
     save(path, net, progress)
@@ -152,6 +153,18 @@ def test_arrays_keep_their_dimensions(folder: Path, rank: int) -> None:
         found = file["deep/images"][()]
     assert found.shape == array.shape and found.dtype == np.float32
     assert np.array_equal(found, np.load("out/in.npy"))
+
+
+@pytest.mark.parametrize("attributes", [
+    {"xml": np.bytes_(b"x" * 100_000)}, {"table": np.zeros(10_000)}, {f"a{k}": np.zeros(1000) for k in range(20)}],
+    ids=["text", "numbers", "many"])
+def test_attributes_of_any_size_are_kept(folder: Path, attributes: dict[str, np.ndarray]) -> None:
+    """The old format ends at 64 KiB."""
+    with h5py.File("in.h5", "w", libver="latest") as file:
+        file.create_dataset("images", data=images(2)).attrs.update(attributes)
+    assert main(["net.h5", "in.h5", "--output", "out", "--normalization", "none"]) == 0
+    with h5py.File("out/in.h5") as file:
+        assert all(np.array_equal(file["images"].attrs[name], value) for name, value in attributes.items())
 
 
 def test_several_channels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,6 +159,16 @@ def test_bad_input_is_2(options: list[str], said: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["fixture.h5", "result.h5"])
+def test_keep_replaces_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                               capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("mine\n")
+    assert validate.main(["--size", "8", "--keep", "."]) == 2
+    assert f"--keep {name}: is there already, expected a folder without it" in capsys.readouterr().err
+    assert Path(name).read_text() == "mine\n"
+
+
 @pytest.mark.deep
 def test_keep_leaves_both_files(tmp_path: Path) -> None:
     assert run("--size", "16", "--keep", tmp_path / "files", cwd=tmp_path).returncode == 0
