@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,19 +20,20 @@ from bridge.common.cli import BAD_INPUT, INTERRUPTED, Output, complain, new_pars
 from bridge.common.errors import ArgumentError, BridgeError, DivergenceError
 from bridge.common.signals import Ended
 from bridge.common.threads import keep_freed_memory
-from bridge.data import Batches
 from bridge.engine.library import extension
 from bridge.engine.network.network import Network
 from bridge.train.audit import AuditError, AuditRecord
 from bridge.train.checkpoints import Checkpoints, last_in, load
 from bridge.train.checkpoints import Progress as State
 from bridge.train.configuration import Configuration
+from bridge.train.lock import locked
 from bridge.train.log import Log, read
 from bridge.train.page import write_page
 from bridge.train.ranks.communicator import Communicator, together
 from bridge.train.ranks.launcher import KINDS, join
 from bridge.train.tensorboard import TensorBoard
 from bridge.train.trainer import StepRecord, Trainer
+from bridge.train.used import Used, model_differences, used_by
 
 ABOUT = """Train a network on image files of any size, and be able to stop at any moment.
 
@@ -88,6 +90,8 @@ examples:
 FLAGS = {"output": "output", "device": "device", "steps": "training.steps", "audit": "training.audit_every"}
 #: What shells add to the number of a signal, for the exit code of who was ended by it
 SIGNALLED = 128
+#: What is left out, in lines
+MOST_LEFT_OUT = 20
 #: Lines in which a run without a terminal says how far it is
 LINES = 20
 
@@ -104,6 +108,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--audit", metavar="N", type=int, help="training.audit_every: every N steps one step of the running "
                    "training is judged, as python -m bridge.validate judges a program; a bug ends the training")
     p.add_argument("--resume", action="store_true", help="go on from the last checkpoint in OUTPUT")
+    p.add_argument("--allow-changes", action="store_true", help="with --resume: go on where the data, their files, "
+                   "the model or the loss are not those of the checkpoint; model and loss stay the checkpoint's")
     p.add_argument("--ranks", choices=KINDS, help="who carries messages between several processes (default: as the "
                    "variables say that mpirun and torchrun set)")
     return p
@@ -142,7 +148,11 @@ def _with_ranks(a: argparse.Namespace, joined: list[Communicator]) -> int:
 
 
 def _train(a: argparse.Namespace, ranks: Communicator) -> int:
-    prepared = together(ranks, lambda: _Prepared(a, ranks))
+    with ExitStack() as stack:
+        return _run(together(ranks, lambda: _Prepared(a, ranks, stack)), ranks)
+
+
+def _run(prepared: _Prepared, ranks: Communicator) -> int:
     settings, network, checkpoints = prepared.configuration.settings, prepared.network, prepared.checkpoints
     trainer = Trainer(network, prepared.batches, settings, checkpoints, prepared.validation, progress=prepared.state,
                       ranks=ranks)
@@ -150,6 +160,8 @@ def _train(a: argparse.Namespace, ranks: Communicator) -> int:
     with ExitStack() as stack:
         if checkpoints is not None:
             console = Output(stderr=True)
+            for one in prepared.changes:
+                complain("bridge.train", f"changed: {one}")
             log = stack.enter_context(Log(checkpoints.folder, network.steps))
             board = stack.enter_context(TensorBoard(checkpoints.folder, network.steps))
             trainer.report = reporter = _Reporter(trainer, (log, board), stack.enter_context(_bar(console)), console)
@@ -172,49 +184,69 @@ def _train(a: argparse.Namespace, ranks: Communicator) -> int:
 class _Prepared:
     """What a rank trains, as the command line says; on rank 0 alone with checkpoints."""
 
-    def __init__(self, a: argparse.Namespace, ranks: Communicator) -> None:
-        changes = dict(_change(text) for text in a.set)
-        # JSON's texts and numbers are TOML's
-        changes |= {key: json.dumps(given) for flag, key in FLAGS.items() if (given := getattr(a, flag)) is not None}
-        self.configuration = Configuration.of_file(a.config, changes)
+    def __init__(self, a: argparse.Namespace, ranks: Communicator, stack: ExitStack) -> None:
+        flags = {key: given for flag, key in FLAGS.items() if (given := getattr(a, flag)) is not None}
+        self.configuration = Configuration.of_file(a.config, dict(_change(text) for text in a.set), flags)
         settings, output = self.configuration.settings, self.configuration.output
         extension.check_device(self.configuration.device)
         keep_freed_memory()
         self.batches, self.validation = self.configuration.batches()
-        self.network, self.state = _begin(self.configuration, _data(self.configuration, self.batches), resume=a.resume)
+        self.network, self.state, self.changes = _begin(self.configuration, self._used(), resume=a.resume,
+                                                        allowed=a.allow_changes)
         self.state.settings, self.state.seed = settings, self.batches.seed
-        self.checkpoints = Checkpoints(output, settings.keep) if ranks.rank == 0 else None
+        self.checkpoints: Checkpoints | None = None
+        if ranks.rank == 0:
+            self.checkpoints = Checkpoints(output, settings.keep)
+            stack.enter_context(locked(self.checkpoints.folder))
+            # Between the look at the folder and its lock
+            if (last := self.checkpoints.last()) and last.name != Checkpoints.name_of(self.network.steps):
+                raise ArgumentError(f"{output}: another training has written {last.name} just now")
+            self.checkpoints.try_to_write(self.network, self.state)
+
+    def _used(self) -> Used:
+        """What stands in checkpoints; what was measured of the whole set as its two numbers, by which outputs are
+        mapped back.
+        """
+        given = dict(self.configuration.data)
+        if self.batches.scale is not None and given.get("normalization") == "set":
+            given["normalization"] = [float(one) for one in self.batches.scale]
+        return used_by(self.configuration.model, json.dumps(given, sort_keys=True),
+                       json.dumps(self.configuration.validation, sort_keys=True),
+                       {"data": self.batches, "validation": self.validation})
 
 
-def _data(configuration: Configuration, batches: Batches) -> str:
-    """The data as JSON; what was measured of the whole set as its two numbers, by which outputs are mapped back."""
-    given = dict(configuration.data)
-    if batches.scale is not None and given.get("normalization") == "set":
-        given["normalization"] = [float(one) for one in batches.scale]
-    return json.dumps(given, sort_keys=True)
-
-
-def _begin(configuration: Configuration, data: str, *, resume: bool) -> tuple[Network, State]:
-    """The network at the beginning, or of the last checkpoint, with what its training knew."""
+def _begin(configuration: Configuration, used: Used, *, resume: bool, allowed: bool
+           ) -> tuple[Network, State, list[str]]:
+    """The network at the beginning, or of the last checkpoint, with what its training knew, and what has changed."""
     folder = configuration.output
     last = last_in(folder)
     if last is None:
         if resume:
             raise ArgumentError(f"--resume: no checkpoint in {folder}, expected one")
-        return configuration.network(), State(configuration.settings, data=data)
+        return configuration.network(), State(configuration.settings, used=used), []
     if not resume:
         raise ArgumentError(f"{folder}: has {last.name} already, expected --resume to go on from there, or --set "
                             "output=FOLDER with another folder")
     network, state = load(last, configuration.device, keep_activations=False)
-    if state.data != data:
-        raise ArgumentError(f"{last}: was trained on the data {state.data}, expected the same, found {data}")
-    return network, state
+    found = state.used.differences(used)
+    # One of another name is another
+    described = configuration.described() if state.used.model in ("", used.model) else None
+    if described is not None:
+        found += model_differences(network.model, described)
+    if found and not allowed:
+        raise ArgumentError(f"{last}: {'; '.join(found)}; expected what the training began with, or --allow-changes to "
+                            "go on with these data and the checkpoint's model and loss")
+    # The network is the checkpoint's, whatever the configuration says
+    state.used = replace(used, model=state.used.model or used.model)
+    return network, state, found
 
 
 def _write_page(trainer: Trainer, configuration: Configuration) -> None:
     """The report, from the whole log, of which a run that was resumed is a part."""
-    settings = {"model": configuration.model, "loss": configuration.loss, "device": configuration.device,
-                "training": configuration.settings.text, "data": json.dumps(configuration.data)}
+    model = trainer.network.model
+    settings = {"model": trainer.progress.used.model, "loss": f"{model.loss}, {'mean' if model.mean else 'sum'}",
+                "device": configuration.device, "training": configuration.settings.text,
+                "data": json.dumps(configuration.data)}
     write_page(Path(configuration.output), list(read(configuration.output)), trainer.quality, settings)
 
 
@@ -239,8 +271,12 @@ class _Reporter:
         self._steps, self._first = trainer.settings.steps, trainer.network.steps
         self._task = bar.add_task("", total=self._steps, completed=self._first, said="")
         self.audits = list[AuditRecord]()
+        self._left_out = set[str]()
+        self._new = [*trainer.batches.left_out, *(trainer.validation.left_out if trainer.validation else ())]
 
     def __call__(self, record: StepRecord) -> None:
+        record = replace(record, left_out=self._told((*self._new, *record.left_out)))
+        self._new = []
         seconds, done = time.monotonic() - self._start, record.step + 1
         log, board = self._logs
         log.write(record, seconds)
@@ -256,6 +292,17 @@ class _Reporter:
         self._bar.update(self._task, completed=done, said=said)
         if not self._console.is_terminal and (done % max(1, self._steps // LINES) == 0 or done == self._steps):
             self._console.print(f"step {done}/{self._steps}: {said}", highlight=False, style="dim")
+
+    def _told(self, reasons: Sequence[str]) -> tuple[str, ...]:
+        """Those that are new, which are said."""
+        new = tuple(one for one in dict.fromkeys(reasons) if one not in self._left_out)
+        for number, one in enumerate(new, len(self._left_out)):
+            if number < MOST_LEFT_OUT:
+                complain("bridge.train", f"left out: {one}")
+            elif number == MOST_LEFT_OUT:
+                complain("bridge.train", "left out: more than these; all stand in log.jsonl")
+        self._left_out.update(new)
+        return new
 
     def audited(self) -> str:
         """Return what the audits of this run have found, and what they have cost."""

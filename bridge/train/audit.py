@@ -34,6 +34,8 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
 from bridge.train import gradients
 
+#: In place of an infinite error
+MOST = 1e300
 FOLDER, FIXTURE, RESULT = "audits", "fixture.h5", "result.h5"
 
 
@@ -44,7 +46,7 @@ class AuditRecord:
     Attributes
     ----------
     verdict : str
-        "rounding", "precision" or "cannot_tell"; a bug ends the training.
+        "rounding", "precision", "cannot_tell" or "bug", which ends the training.
     t : float
         The largest error of a tensor as a share of its bound.
     seconds : float
@@ -57,7 +59,15 @@ class AuditRecord:
 
 
 class AuditError(FileError):
-    """A step of a training was wrong; the message says how, and where fixture and result are."""
+    """A step of a training was wrong; the message says how, and where fixture and result are.
+
+    Attributes
+    ----------
+    record : AuditRecord or None
+        On the rank that has judged it.
+    """
+
+    record: AuditRecord | None = None
 
 
 class Audit:
@@ -81,10 +91,12 @@ class Audit:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.fixture, self.result = self.folder / FIXTURE, self.folder / RESULT
         network.save(self.fixture, optimizer)
+        self.has_seen = False
         self._spent = time.monotonic() - begin
 
     def saw(self, network: Network, batch: Batch, loss: float) -> None:
         """Keep what the network has computed of the step's first batch, before anything else is."""
+        self.has_seen = True
         self._input, self._target, self._loss = np.array(batch.input), np.array(batch.target), loss
         self._masks = {name: np.array(one) for name, one in network.masks.items()}
         self._gradients = gradients.read(network)
@@ -109,12 +121,16 @@ class Audit:
             comparison, verdict = judge_pair(pair, diagnosing=False)
             if verdict.outcome is Outcome.BUG:
                 comparison, verdict = judge_pair(pair, adequacy=False)
-        if verdict.outcome is Outcome.BUG:
-            raise AuditError(self._said(verdict))
-        shutil.rmtree(self.folder, ignore_errors=True)
         largest = max((one.t for one in comparison.judged), default=0.0)
-        return AuditRecord(verdict.outcome.label, float(f"{largest:.3g}"),
-                           round(self._spent + time.monotonic() - begin, 3))
+        # JSON has no infinity
+        record = AuditRecord(verdict.outcome.label, float(f"{min(largest, MOST):.3g}"),
+                             round(self._spent + time.monotonic() - begin, 3))
+        if verdict.outcome is Outcome.BUG:
+            error = AuditError(self._said(verdict))
+            error.record = record
+            raise error
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return record
 
     def _said(self, verdict: Verdict) -> str:
         found = [] if verdict.diagnosis is None else verdict.diagnosis.findings

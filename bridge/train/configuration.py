@@ -33,16 +33,23 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from importlib.util import find_spec
 from typing import Any
+
+import numpy as np
 
 from bridge.common.errors import ArgumentError, FileError, foreign
 from bridge.common.optional_packages import require
 from bridge.data import Batches, Consecutive, EvenOdd, ImagePairs, Pairs, split
 from bridge.engine.network.network import Network
+from bridge.exchange.file import ExchangeFile
+from bridge.exchange.model import Model
 from bridge.exchange.optimizers import OPTIMIZERS, Optimizer
+from bridge.operations.losses import MeanSquaredError, loss_from
 from bridge.train.schedules import Schedule
 from bridge.train.settings import TrainSettings
 
@@ -73,7 +80,9 @@ class Configuration:
     data, validation : mapping
         Keys of `OF_PAIRS` and `OF_BATCHES`; validation may be empty.
     settings : TrainSettings
-    loss, output, device : str
+    loss : str or None
+        None: that of the exchange file, and of a PyTorch module the mean squared error.
+    output, device : str
 
     Raises
     ------
@@ -98,17 +107,19 @@ class Configuration:
     data: Mapping[str, Any]
     settings: TrainSettings
     validation: Mapping[str, Any] = field(default_factory=dict)
-    loss: str = "mse"
+    loss: str | None = None
     output: str = "run"
     device: str = "cpu"
 
     @classmethod
-    def of_file(cls, path: str | os.PathLike[str], changes: Mapping[str, str] | None = None) -> Configuration:
+    def of_file(cls, path: str | os.PathLike[str], changes: Mapping[str, str] | None = None,
+                values: Mapping[str, object] | None = None) -> Configuration:
         """Return the configuration of a TOML file, some of whose keys are changed.
 
         Parameters
         ----------
         changes : "training.steps" and the like, with TOML's text of a value each
+        values : the same, each as it is
 
         Raises
         ------
@@ -117,7 +128,7 @@ class Configuration:
         """
         try:
             with open(path, encoding="utf-8") as file:
-                return cls.of_text(file.read(), changes)
+                return cls.of_text(file.read(), changes, values)
         except OSError as error:
             raise FileError(f"{os.fspath(path)}: {error.strerror}") from None
         except UnicodeDecodeError as error:
@@ -126,10 +137,13 @@ class Configuration:
             raise FileError(f"{os.fspath(path)}: {error}, expected TOML") from None
 
     @classmethod
-    def of_text(cls, text: str, changes: Mapping[str, str] | None = None) -> Configuration:
+    def of_text(cls, text: str, changes: Mapping[str, str] | None = None,
+                values: Mapping[str, object] | None = None) -> Configuration:
         """Return the configuration of TOML's text."""
         found = tomllib.loads(text)
-        for name, value in (changes or {}).items():
+        for name, given in (changes or {}).items():
+            _change(found, name, _value(given))
+        for name, value in (values or {}).items():
             _change(found, name, value)
         return cls.of_tables(found)
 
@@ -154,24 +168,66 @@ class Configuration:
     def network(self) -> Network:
         """Return the network, with its weights at the beginning.
 
+        Those that a factory draws depend on the seed of ``[data]`` alone.
+
         Raises
         ------
         ArgumentError, FileError
-            If there is none, its factory fails, or it is none that `Network.from_torch` takes.
+            If there is none, its factory fails, or it is none that `Network.from_torch` takes; if an exchange file has
+            another loss.
         """
-        if ":" not in self.model:
-            return Network.from_file(self.model, device=self.device, keep_activations=False)
-        require("torch", f"model {self.model!r} is a PyTorch module")
+        if ":" in self.model:
+            require("torch", f"model {self.model!r} is a PyTorch module")
+            return Network.from_torch(self._module(), loss=self.loss or MeanSquaredError.kind, device=self.device,
+                                      keep_activations=False)
+        network = Network.from_file(self.model, device=self.device, keep_activations=False)
+        self._check_loss(network.model)
+        return network
+
+    def described(self) -> Model | None:
+        """Return layers and loss of the network; None where its file, or PyTorch, is not there.
+
+        Raises
+        ------
+        ArgumentError, FileError
+            As of `network`.
+        """
+        if ":" in self.model:
+            return replace(self, device="cpu").network().model if find_spec("torch") else None
+        if not os.path.exists(self.model):
+            return None
+        with ExchangeFile(self.model) as file:
+            if file.model is not None:
+                self._check_loss(file.model)
+            return file.model
+
+    def _check_loss(self, model: Model) -> None:
+        """An exchange file has its own."""
+        try:
+            expected = model.loss if self.loss is None else loss_from(self.loss, model.mean).text
+        except FileError as error:
+            raise ArgumentError(f"loss: {error}") from None
+        if expected != model.loss:
+            raise ArgumentError(f"loss: {self.loss!r}, but that of {self.model} is {model.loss!r}, expected the same")
+
+    def _module(self) -> Any:
+        """What the factory makes, whatever was drawn in this process before."""
+        import torch
+
+        seed = int(self.data.get("seed", 0))
         sys.path.insert(0, os.getcwd())
         try:
-            made = _factory(self.model)()
+            factory = _factory(self.model)
+            torch.manual_seed(seed)
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
+            return factory()
         except ArgumentError:
             raise
         except Exception as error:  # whatever the user's code raises
             raise ArgumentError(f"model: {self.model!r} fails: {foreign(error)}") from error
         finally:
             del sys.path[0]
-        return Network.from_torch(made, loss=self.loss, device=self.device, keep_activations=False)
 
     def batches(self) -> tuple[Batches, Batches | None]:
         """Return the batches to train on, and those to validate on, if there are any.
@@ -277,12 +333,16 @@ def _check(table: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None
             raise ArgumentError(f"{table}{name}: unknown, expected one of {', '.join(known)}")
 
 
-def _change(tables: dict[str, Any], name: str, text: str) -> None:
-    """Set "table.key", or "key", to what TOML's text says; a text needs no quotation marks."""
+def _value(text: str) -> object:
+    """What TOML's text says; a text needs no quotation marks."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text
+        return text
+
+
+def _change(tables: dict[str, Any], name: str, value: object) -> None:
+    """Set "table.key", or "key"."""
     *path, key = name.split(".")
     for part in path:
         tables = tables.setdefault(part, {})

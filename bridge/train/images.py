@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -55,6 +56,24 @@ def check_loss(model: Model, who: str) -> None:
     if loss.mean and isinstance(loss, CrossEntropy) and loss.class_indices:
         raise ArgumentError(f"{who} with the loss {loss.text}, whose mean is over pixels that count by their classes, "
                             "expected a loss with a mean over all, or with a sum")
+
+
+def counted(model: Model, target: np.ndarray) -> float:
+    """Return what the loss's mean over a batch divides by, for each of whose elements it is as much: 1; where targets
+    decide what counts, the number, or the weight, of what does.
+
+    Examples
+    --------
+    >>> from bridge.exchange.model import Conv2d
+    >>> layers, target = (Conv2d("a", 1, 2, (1, 1)),), np.array([[[[1, 0, 0]], [[0, 0, 1]]]])
+    >>> counted(Model(layers), target), counted(Model(layers, loss="cross_entropy class_indices=1"), target)
+    (1.0, 2.0)
+    """
+    loss = model.criterion
+    if not (loss.mean and isinstance(loss, CrossEntropy) and loss.class_indices):
+        return 1.0
+    factor = loss.scale(target.shape, target)
+    return 0.0 if math.isnan(factor) else 1 / factor
 
 
 def check_images_apart(model: Model, shape: Shape, who: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -57,15 +58,20 @@ class Log:
 
     def write(self, record: StepRecord, seconds: float) -> None:
         """Append a step, and the seconds since the training was started, which are not the same in every run."""
-        self._file.write(_line({**asdict(record), "seconds": round(seconds, 3)}))
-        self._file.flush()
+        try:
+            self._file.write(_line({**asdict(record), "seconds": round(seconds, 3)}))
+            self._file.flush()
+        except OSError as error:
+            raise FileError(f"{self._file.name}: {error.strerror}, expected room for a line") from None
 
     def __enter__(self) -> Log:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
                  ) -> None:
-        self._file.close()
+        # What could not be written is told of already
+        with suppress(OSError):
+            self._file.close()
 
 
 def read(folder: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
@@ -77,7 +83,8 @@ def read(folder: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
         If a line is no JSON of a step.
     """
     path = Path(folder) / NAME
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
         if not line.endswith("\n"):
             return
         try:

@@ -47,12 +47,17 @@ def page(lines: Sequence[Line], found: Quality | None, settings: Mapping[str, st
     """Return the page."""
     validated = [one for one in lines if one.get("validation_loss") is not None]
     audited = [one for one in lines if one.get("audit")]
-    headline = f"{lines[-1]['step'] + 1 if lines else 0} steps of training"
+    wrong = _wrong(audited)
+    # A step that was wrong is not one of those that are done
+    done = (lines[-1]["step"] + 1 if lines else 0) - bool(wrong)
+    headline = f"BUG: step {wrong[0]['step']} is wrong, after {done} steps of training" if wrong else \
+        f"{done} steps of training"
     parts = [f"<header>\n<h1>{headline}</h1>\n{paragraphs(_summary(lines, validated, audited), 'soft')}\n</header>",
              section("Noisy and denoised", _pictures(found)),
              section("Loss and resolution", _figures(_losses(lines, validated), _correlations(found)), _signal(found)),
              section("Validations", _validations(validated)),
-             section("Audits", _audits(audited)), section("Settings", definitions(dict(settings))),
+             section("Audits", _audits(audited)), section("Left out", _left_out(lines)),
+             section("Settings", definitions(dict(settings))),
              section("Environment", definitions(environment()))]
     return document(headline, "\n".join(filter(None, parts)))
 
@@ -62,10 +67,18 @@ def _summary(lines: Sequence[Line], validated: Sequence[Line], audited: Sequence
     if validated:
         best = min(validated, key=lambda one: float(one["validation_loss"]))
         said.append(f"Best validation loss {best['validation_loss']:.4g}, after step {best['step']}.")
-    if audited:
+    if wrong := _wrong(audited):
+        said.insert(0, f"A step of the training is wrong: {len(wrong)} of {len(audited)} audits has found a bug, at "
+                    f"step {wrong[0]['step']}.")
+    elif audited:
         right = sum(one["audit"]["verdict"] == "rounding" for one in audited)
         said.append(f"{right} of {len(audited)} audited steps are right: their errors are rounding.")
     return said
+
+
+def _wrong(audited: Sequence[Line]) -> list[Line]:
+    """Steps that are a bug; the first has ended the training."""
+    return [one for one in audited if one["audit"]["verdict"] == "bug"]
 
 
 def _losses(lines: Sequence[Line], validated: Sequence[Line]) -> str:
@@ -156,6 +169,12 @@ def _audits(audited: Sequence[Line]) -> str:
     rows = [(str(one["step"]), one["audit"]["verdict"].replace("_", " "), f"{one['audit']['t']:.3g}",
              f"{one['audit']['seconds']:.2f}") for one in audited]
     return _table("audits", ("step", "verdict", "T", "seconds"), rows)
+
+
+def _left_out(lines: Sequence[Line]) -> str:
+    """Files and images that were not taken, each once."""
+    reasons = dict.fromkeys(one for line in lines for one in line.get("left_out", ()))
+    return _table("left out", ("why",), [(one,) for one in reasons])
 
 
 def _table(name: str, heads: Sequence[str], rows: Sequence[Iterable[str]]) -> str:

@@ -29,7 +29,8 @@ class TrainSettings:
         The largest norm of all gradients together; longer ones are scaled to it as
         ``torch.nn.utils.clip_grad_norm_`` does.
     accumulate : int
-        Batches whose mean gradient makes one update.
+        Batches that make one update, as one batch of all their images would: their mean gradient (each by what its
+        loss's mean counts), or of a loss that is a sum their sum. Batch normalisations take each by itself.
     average : float or None
         Decay of the exponential moving average of the weights, 0.999 say; None: there is none.
     validate_every, patience : int

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bridge.common.errors import ArgumentError, DivergenceError
+from bridge.common.errors import ArgumentError, BridgeError, DivergenceError
 from bridge.data import Batch, Batches
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.network.network import Network
@@ -20,10 +20,11 @@ from bridge.train import gradients
 from bridge.train.audit import FOLDER as AUDITS
 from bridge.train.audit import Audit, AuditError, AuditRecord
 from bridge.train.checkpoints import Checkpoints, Progress
+from bridge.train.images import counted
 from bridge.train.quality import Quality, quality
 from bridge.train.ranks.communicator import Alone, Communicator, RankError, together
 from bridge.train.settings import TrainSettings
-from bridge.train.stopping import signals_noted
+from bridge.train.stopping import Request, signals_noted
 from bridge.train.team import Team
 
 
@@ -36,7 +37,7 @@ class StepRecord:
     step : int
         Counted from 0.
     loss : float
-        Of the batch, before the update; of several their mean.
+        Of the batch, before the update; of several that of all their images as one batch.
     lr : float
     gradient_norm : float or None
         Before it is clipped; None where nothing is.
@@ -45,8 +46,10 @@ class StepRecord:
     resolution : float or None
         The frequency, in cycles per pixel, at which the Fourier ring correlation of `bridge.train.quality` falls below
         0.143, where it is validated.
+    left_out : tuple of str
+        Why images were not taken.
     audit : AuditRecord or None
-        Of a step that was judged.
+        Of a step that was judged; one with a bug is the last that is reported.
     """
 
     step: int
@@ -56,6 +59,7 @@ class StepRecord:
     validation_loss: float | None = None
     resolution: float | None = None
     audit: AuditRecord | None = None
+    left_out: tuple[str, ...] = ()
 
 
 class Trainer:
@@ -120,9 +124,14 @@ class Trainer:
         self.network, self.batches, self.settings = network, batches, settings
         self.checkpoints, self.validation, self.report = checkpoints, validation, report
         self.quality: Quality | None = None
+        # Whether a step has changed anything and is not done; what its batches left out
+        self._begun, self._left_out = False, tuple[str, ...]()
         self.progress = progress or Progress(settings, batches.seed)
         self._team = Team(ranks, network, batches, settings, self.progress.seed)
-        if settings.average is not None and not self.progress.average:
+        if settings.average is None:
+            # One that is no longer updated would be taken for the weights' average later on
+            self.progress.average = {}
+        elif not self.progress.average:
             self.progress.average = {name: np.array(to_host(one)) for name, one in network.parameters.items()}
 
     @property
@@ -144,25 +153,47 @@ class Trainer:
         AuditError
             If a step that was judged is wrong; what shows it stays in the folder ``audits`` beside the checkpoints.
         FileError
-            If a batch cannot be read, or a checkpoint not be written.
+            If a batch cannot be read, or a checkpoint not be written; the steps that are done are in a checkpoint
+            then, as far as it can be written.
         RankError
             If another rank is gone, or has other weights.
         """
         s, first, team = self.settings, self.network.steps, self._team
         stream = team.stream(first * s.accumulate, s.steps * s.accumulate)
         with closing(stream), signals_noted(once=team.ranks.size == 1) as request:
-            while not self.finished and not team.ended_by(request):
-                record = self._step(stream)
-                if self.report is not None:
-                    self.report(record)
-                if self.network.steps % s.checkpoint_every == 0:
-                    self.checkpoint()
+            try:
+                self._steps(stream, request)
+            except (DivergenceError, AuditError, RankError):
+                raise
+            except Exception:
+                self._keep_what_is_done(first)
+                raise
             if self.network.steps > first and self.network.steps % s.checkpoint_every:
                 self.checkpoint()
             # For rank 0, which may be writing still
             team.ranks.wait()
             if team.ended_by(request):
                 raise request.error()
+
+    def _steps(self, stream: Generator[Batch, None, None], request: Request) -> None:
+        while not self.finished and not self._team.ended_by(request):
+            record = self._step(stream)
+            if self.report is not None:
+                self.report(record)
+            if self.network.steps % self.settings.checkpoint_every == 0:
+                self.checkpoint()
+
+    def _keep_what_is_done(self, first: int) -> None:
+        """A checkpoint after an error of a file or of ours, where nothing has begun of the next step; the error is told
+        whatever becomes of that.
+        """
+        kept = self.checkpoints
+        if kept is None or self._begun or self._team.ranks.size > 1 or self.network.steps == first:
+            return
+        if self.network.steps % self.settings.checkpoint_every or not (kept.folder / kept.name_of(
+                self.network.steps)).exists():
+            with suppress(BridgeError, OSError):
+                kept.write(self.network, self.progress)
 
     def checkpoint(self) -> None:
         """Write a checkpoint, if they go anywhere; all ranks must have the same numbers then."""
@@ -191,6 +222,7 @@ class Trainer:
         audit, applied = self._audit(step, optimizer), None
         if s.clip is None and s.accumulate == 1 and self._team.alone:
             batch = next(stream)
+            self._begun, self._left_out = True, batch.left_out
             network.feed(batch.input, batch.target)
             loss, found = network.step(optimizer=optimizer), None
             assert loss is not None
@@ -198,12 +230,19 @@ class Trainer:
                 audit.saw(network, batch, loss)
         else:
             loss, found, applied = self._gradients(stream, step, audit)
+            self._begun = True
             network.update(optimizer)
-        judged = self._judged(audit, applied)
+        try:
+            judged = self._judged(audit, applied)
+        except AuditError as error:
+            if self.report is not None and error.record is not None:
+                self.report(StepRecord(step, loss, optimizer.lr, found, audit=error.record))
+            raise
         self._average()
+        self._begun = False
         validated = self._validated()
         resolution = None if validated is None or self.quality is None else self.quality.after.resolution()
-        return StepRecord(step, loss, optimizer.lr, found, validated, resolution, judged)
+        return StepRecord(step, loss, optimizer.lr, found, validated, resolution, judged, self._left_out)
 
     def _audit(self, step: int, optimizer: Optimizer) -> Audit | None:
         """The record of a step that is to be judged: on the rank with the checkpoints, of its part of the batch."""
@@ -224,18 +263,29 @@ class Trainer:
 
     def _gradients(self, stream: Generator[Batch, None, None], step: int, audit: Audit | None
                    ) -> tuple[float, float | None, dict[str, np.ndarray]]:
-        """Mean gradients of several batches, clipped, as the network's; their loss and norm, and they themselves."""
+        """Gradients of several batches as of one, clipped, as the network's; their loss and norm, and they themselves.
+        """
         network, s = self.network, self.settings
-        loss, total = 0.0, dict[str, Any]()
+        loss, counts, total = 0.0, 0.0, dict[str, Any]()
         for number in range(s.accumulate):
             batch = next(stream)
+            # Running statistics change with each batch, weights with the last
+            self._begun, self._left_out = bool(network.buffers), self._left_out * bool(number) + batch.left_out
+            count = counted(network.model, batch.target) if s.accumulate > 1 else 1.0
+            # A batch of which nothing counts has no mean; one alone is a loss of NaN, as torch's
+            if not count and number < s.accumulate - 1 + bool(counts):
+                continue
             part, own = self._of_batch(batch, step, number)
-            loss += part / s.accumulate
-            if number == 0 and audit is not None:
+            loss += part * count
+            if audit is not None and not audit.has_seen:
                 audit.saw(network, batch, part)
+            if count != 1:
+                gradients.scale(own, count)
             gradients.add(total, own)
-        if s.accumulate > 1:
-            gradients.scale(total, 1 / s.accumulate)
+            counts += count
+        if network.model.mean and counts != 1:
+            loss /= counts
+            gradients.scale(total, 1 / counts)
         if not (s.reproducible or self._team.alone):
             loss, total = self._team.added(loss, total)
         found = gradients.norm(total)

@@ -82,12 +82,14 @@ def apply(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
     from bridge import Conv2d, Network
     from bridge.train import checkpoints
     from bridge.train.settings import TrainSettings
+    from bridge.train.used import Used
 
     network = Network(Model((Conv2d("1", 1, 1, (3, 3), padding=(1, 1)),)))
     network.parameters["1.weight"][...] = 1
     (folder / "run").mkdir()
     data = json.dumps({"inputs": "in/*.mrc", "normalization": "image"})
-    checkpoints.save(folder / "run/step-000010000.h5", network, checkpoints.Progress(TrainSettings(steps=1), data=data))
+    progress = checkpoints.Progress(TrainSettings(steps=1), used=Used(data=data))
+    checkpoints.save(folder / "run/step-000010000.h5", network, progress)
     network.save(folder / "net.h5")
     (folder / "in").mkdir()
     for number in range(2):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +15,17 @@ import numpy as np
 import pytest
 
 from bridge import Network
+from bridge.common.atomic_file import replacing
+from bridge.common.errors import FileError
+from bridge.data import Batch, Batches
+from bridge.exchange import file_locks
+from bridge.exchange.contents import seal
 from bridge.train import tensorboard
 from bridge.train.__main__ import main
 from bridge.train.checkpoints import Checkpoints, load
 from bridge.train.configuration import Configuration
+from bridge.train.lock import locked
+from bridge.train.log import Log
 from bridge.train.trainer import StepRecord
 
 #: Where TensorBoard is installed
@@ -102,6 +110,7 @@ def test_an_audit_of_what_is_remembered_of_a_dead_filter(optimizer: str, config:
         for parameter in step["optimizer/0"].values():
             for one in parameter.values():
                 one[0] = 4 * np.float32(2.0**-149)
+        seal(file, "training")
     capsys.readouterr()
     assert main([str(config), "--resume", "--audit", "1"]) == 0
     assert "2 steps audited: 2 rounding" in capsys.readouterr().out
@@ -113,8 +122,102 @@ def test_what_is_there_is_not_overwritten(config: Path, capsys: pytest.CaptureFi
     assert main([str(config)]) == 0
     assert main([str(config)]) == 2
     assert "has step-000000006.h5 already, expected --resume" in capsys.readouterr().err
-    assert main([str(config), "--resume", "--set", "data.batch=3"]) == 2
-    assert "was trained on the data" in capsys.readouterr().err
+
+
+NETS = """from torch import nn
+def small(): return nn.Sequential(nn.Conv2d(1, 1, 3, padding=1))
+def other(): return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 3, padding=1))
+"""
+
+
+@pytest.fixture
+def with_factory(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, of a PyTorch module."""
+    (tmp_path / "factories.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "factories", raising=False)
+    config.write_text(config.read_text().replace(f'"{tmp_path}/net.h5"', '"factories:small"'))
+    return config
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    (["data.batch=3"], "data.batch was 2, found 3"), (["loss=l1"], "loss was mse (mean), found l1 (mean)"),
+    (["model=factories:other"], "model was 'factories:small', found 'factories:other'"),
+    (["validation.batch=1"], "validation.batch was 'not given', found 1"),
+    (["model=factories:none", "loss=none"], "found 'factories:none'")])
+def test_a_continuation_of_another_training_is_refused(
+        with_factory: Path, tmp_path: Path, changes: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By name; with --allow-changes it goes on with the checkpoint's model and loss, and the report has these."""
+    assert main([str(with_factory), "--steps", "2"]) == 0
+    resumed = [str(with_factory), "--resume", "--steps", "3",
+               *(part for one in changes for part in ("--set", one))]
+    capsys.readouterr()
+    assert main(resumed) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "run" / "step-000000003.h5").exists()
+    assert main([*resumed, "--allow-changes"]) == 0
+    told = capsys.readouterr().err
+    assert "bridge.train: changed: " in told and said in told
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "<dt>model</dt><dd>factories:small</dd>" in report and "<dt>loss</dt><dd>mse, mean</dd>" in report
+    if "data.batch" in said:
+        # From here on these are the data
+        assert main([*resumed, "--steps", "4"]) == 0
+
+
+def test_a_factory_that_makes_another_network_is_another_model(with_factory: Path, tmp_path: Path,
+                                                               capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(with_factory), "--steps", "2"]) == 0
+    del sys.modules["factories"]
+    (tmp_path / "factories.py").write_text(NETS.replace("1, 1, 3", "1, 1, 5, dilation=1"). replace("=1))", "=2))", 1))
+    assert main([str(with_factory), "--resume", "--steps", "3"]) == 2
+    assert "layer 0 of the model was Conv2d(" in capsys.readouterr().err
+
+
+def test_an_exchange_file_has_its_own_loss(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another one is no word that nobody reads."""
+    assert main([str(config), "--set", "loss=l1"]) == 2
+    assert "net.h5 is 'mse', expected the same" in capsys.readouterr().err
+    assert main([str(config), "--set", "loss=mse"]) == 0
+
+
+@pytest.mark.parametrize("change", ["is new", "is gone", "has another content", "order"])
+def test_a_continuation_with_other_files_is_refused(change: str, config: Path, tmp_path: Path,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(3):
+        np.save(folder / f"{number}.npy", np.full((2, 500, 500), number, np.float32))
+    inputs = ["--set", f"data.inputs={folder}/*.npy"]
+    assert main([str(config), *inputs, "--steps", "2"]) == 0
+    assert main([str(config), *inputs, "--steps", "3", "--resume"]) == 0
+    if change == "is new":
+        np.save(folder / "00.npy", np.zeros((2, 500, 500), np.float32))
+    elif change == "is gone":
+        (folder / "1.npy").unlink()
+    elif change == "order":
+        (folder / "1.npy").rename(folder / "x")
+        (folder / "2.npy").rename(folder / "1.npy")
+        (folder / "x").rename(folder / "2.npy")
+    else:
+        # Other pixels of the same shape
+        np.save(folder / "1.npy", np.full((2, 500, 500), 7, np.float32))
+    capsys.readouterr()
+    again = [str(config), *inputs, "--steps", "4", "--resume"]
+    assert main(again) == 2
+    assert ("have another content" if change == "order" else change) in capsys.readouterr().err
+    assert main([*again, "--allow-changes"]) == 0
+
+
+def test_fresh_trainings_are_the_same(with_factory: Path, tmp_path: Path) -> None:
+    """Whatever this process has drawn before; another seed gives others."""
+    import torch
+
+    found = []
+    for number, seed in enumerate((0, 0, 1)):
+        torch.rand(number + 1)
+        assert main([str(with_factory), "--steps", "1", "--output", f"r{number}", "--set", f"data.seed={seed}"]) == 0
+        found.append(weights(tmp_path / f"r{number}" / "step-000000001.h5")["0.weight"])
+    assert np.array_equal(found[0], found[1]) and not np.allclose(found[0], found[2])
 
 
 def test_a_divergence_is_no_bad_input(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +333,12 @@ def test_a_bug_ends_it(config: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"{evidence}/result.h5: step 5 of the training: BUG: optimizer/0/weight" in said
     assert f"the last checkpoint is {run}/step-000000004.h5" in said
     assert {one.name for one in evidence.iterdir()} == {"fixture.h5", "result.h5"}
-    assert [line["step"] for line in lines(run)] == list(range(5)) and (run / "report.html").exists()
+    assert [line["step"] for line in lines(run)] == list(range(6))
+    audits = [line["audit"] for line in lines(run)]
+    assert [one["verdict"] for one in audits if one] == ["rounding", "bug"] and audits[5]["t"] > 1  # type: ignore
+    report = (run / "report.html").read_text()
+    assert "<h1>BUG: step 5 is wrong, after 5 steps of training</h1>" in report and "are right" not in report
+    assert "A step of the training is wrong: 1 of 2 audits has found a bug, at step 5." in report
 
 
 def test_the_scale_of_a_whole_set_is_kept(config: Path, tmp_path: Path) -> None:
@@ -240,7 +348,7 @@ def test_the_scale_of_a_whole_set_is_kept(config: Path, tmp_path: Path) -> None:
     batches, _ = Configuration.of_file(config, {"data.normalization": "set"}).batches()
     last = Checkpoints(tmp_path / "run").last()
     assert last is not None and batches.scale is not None
-    data = json.loads(load(last)[1].data)
+    data = json.loads(load(last)[1].used.data)
     assert data["normalization"] == list(batches.scale) and batches.scale[1] > 0.5
     assert main([str(config), *changes, "--steps", "3", "--resume"]) == 0
 
@@ -269,3 +377,119 @@ def test_tensorboard_is_told_of_each_step(tmp_path: Path, monkeypatch: pytest.Mo
     with tensorboard.TensorBoard(tmp_path) as board:
         board.write(StepRecord(0, 0.5, 0.25))
     assert len(seen) == 5
+
+
+def test_two_trainings_of_one_folder(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second is told of the first, and nothing of the first one's is touched; nothing of a lock is left."""
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run"):
+        assert main([str(config)]) == 2
+    assert f"run: another training is at work in it, process {os.getpid()} on " in capsys.readouterr().err
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_before_the_first_step(
+        config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why, too, where the file system has no locks: HDF5 does not say."""
+    def fail(net: Network, path: Path, optimizer: object = None) -> None:
+        raise OSError(37, "No locks available")
+
+    def none(handle: int, how: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(Network, "save", fail)
+    monkeypatch.setattr(file_locks.fcntl, "flock", none)
+    monkeypatch.delenv("HDF5_USE_FILE_LOCKING", raising=False)
+    assert main([str(config)]) == 2
+    assert "set the variable HDF5_USE_FILE_LOCKING=FALSE" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_what_is_left_out_is_said(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bad file, one that is too small and one with NaN: on the terminal, in the log and in the report."""
+    folder, rng = tmp_path / "many", np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(6):
+        np.save(folder / f"{number}.npy", rng.standard_normal((2, 20, 20)).astype(np.float32))
+    (folder / "1.npy").write_bytes(b"")
+    np.save(folder / "2.npy", np.zeros((2, 20, 9), np.float32))
+    np.save(folder / "3.npy", np.full((2, 20, 20), np.nan, np.float32))
+    changes = ["--set", f"data.inputs={folder}", "--set", "data.noise2noise=even_odd"]
+    validation = ["--set", f"validation.inputs={folder}/[045].npy", "--set", "validation.noise2noise=even_odd"]
+    assert main([str(config), *changes, *validation]) == 2
+    assert main([str(config), *changes, *validation, "--set", "data.on_bad=skip"]) == 0
+    told, reasons = capsys.readouterr().err, [
+        f"{folder}/1.npy: empty", f"images of {folder}/2.npy are 20 x 9, smaller than the crop",
+        f"{folder}/3.npy, image 0: nan at channel 0"]
+    for reason in reasons:
+        assert told.count(f"bridge.train: left out: {reason}") == 1
+        assert sum(reason in one for line in lines(tmp_path / "run") for one in line["left_out"]) == 1  # type: ignore
+        assert reason in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_an_error_in_mid_run_leaves_a_checkpoint(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """From which it goes on to the same bits when the reason is gone."""
+    assert main([str(config), "--output", f"{tmp_path}/whole"]) == 0
+    at = Batches.at
+
+    def broken(batches: Batches, step: int, rank: int = 0, ranks: int = 1) -> Batch:
+        if step == 3 and len(batches.data) == 4:
+            raise OSError(5, "Input/output error", "noisy.npy")
+        return at(batches, step, rank, ranks)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "at", broken)
+        assert main([str(config)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "bridge.train: noisy.npy: Input/output error"
+    assert Checkpoints(tmp_path / "run").last() == tmp_path / "run" / "step-000000003.h5"
+    assert main([str(config), "--resume"]) == 0
+    once, twice = (weights(tmp_path / name / "step-000000006.h5") for name in ("run", "whole"))
+    assert all(np.array_equal(once[name], twice[name]) for name in once)
+
+
+@pytest.mark.parametrize("name", ["run_😀", "caf\udce9", "data[/2]", 'a"b\\c\x7f'])
+def test_a_folder_of_any_name(name: str, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                              capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([str(config), "--steps", "1", "--output", name]) == 0
+    assert (tmp_path / name / "report.html").exists()
+    if name.isascii() and name.isprintable():
+        assert name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ("data.seed=-1", "seed: -1, expected 0 to 2**64 - 1"), ("data.seed=1.5", "seed: 1.5, expected 0 to 2**64 - 1"),
+    (f"data.seed={2**64}", f"seed: {2**64}, expected 0 to"), ("data.swap=2", "swap: 2, expected true or false"),
+    ("data.flips=7", "flips: 7, expected true or false"), ("data.batch=2.0", "batch: 2.0, expected 1 to 2**64 - 1"),
+    ("data.batch=1000000000000", "batch: 1000000000000 with crops of 16 x 16 needs 2")])
+@pytest.mark.parametrize("part", [True, False], ids=["part", "files"])
+def test_numbers_that_are_none(change: str, said: str, part: bool, config: Path,
+                               capsys: pytest.CaptureFixture[str]) -> None:
+    if part:
+        text, begin = config.read_text(), config.read_text().index("[validation]")
+        config.write_text(text[:begin] + "[validation]\npart = 0.25\n" + text[text.index("[training]"):])
+    assert main([str(config), "--set", change]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_log_that_is_no_text_is_told_in_one_line(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+                                                   ) -> None:
+    assert main([str(config), "--steps", "2"]) == 0
+    (tmp_path / "run" / "log.jsonl").write_bytes(b"\xff\xfe\n")
+    capsys.readouterr()
+    assert main([str(config), "--resume"]) == 2
+    assert "log.jsonl: line 1 is " in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
+    with Log(tmp_path) as log:
+        log._file.close()
+        log._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115
+        with pytest.raises(FileError, match="/dev/full: No space left on device"):
+            log.write(StepRecord(0, 1.0, 0.5), 0.1)
+    with pytest.raises(OSError, match=r"No space left on device: '.*page\.html'"), \
+            replacing(tmp_path / "page.html"), open("/dev/full", "w", buffering=1, encoding="utf-8") as file:
+        file.write("page\n")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from torch import nn
 from bridge import Adam, AdamW, Network, Sgd
 from bridge.common.errors import ArgumentError, DivergenceError, FileError
 from bridge.common.signals import Ended
-from bridge.data import Batches, Consecutive
+from bridge.data import Batches, Consecutive, Pairs
+from bridge.exchange.contents import seal
 from bridge.train import Checkpoints, Schedule, Trainer, TrainSettings
 from bridge.train.checkpoints import load
 from bridge.train.trainer import StepRecord
@@ -210,14 +212,96 @@ def test_what_is_no_checkpoint_is_refused(images: Path, tmp_path: Path) -> None:
         with h5py.File(last, "r+") as file:
             kept = file["training"].attrs[name]
             file["training"].attrs[name] = wrong
+            seal(file, "training")
         with pytest.raises(FileError, match=f"/training: .*{said}"):
             load(last)
         with h5py.File(last, "r+") as file:
             file["training"].attrs[name] = kept
     with h5py.File(last, "r+") as file:
         del file["training/average/1.bias"]
+        seal(file, "training")
     with pytest.raises(FileError, match=r"/training: .*1\.bias"):
         load(last)
+
+
+@pytest.mark.parametrize(("loss", "reduction"), [
+    ("cross_entropy class_indices=1 ignore_index=9", "mean"), ("cross_entropy class_indices=1 weight=1,1,20", "mean"),
+    ("cross_entropy class_indices=1 weight=1,1,20", "sum"), ("mse", "sum"), ("mse", "mean")])
+def test_several_batches_are_one(loss: str, reduction: str, tmp_path: Path) -> None:
+    """Of as many images, whatever their targets let the mean count; the second has nothing that counts."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, (8, 8, 8))
+    labels[:4][rng.random((4, 8, 8)) < 0.9] = 9
+    labels[2:4] = 9
+    np.save(tmp_path / "x.npy", rng.standard_normal((8, 3, 8, 8)).astype("f4"))
+    np.save(tmp_path / "t.npy", np.stack([labels == c for c in range(3)], 1).astype("f4"))
+    pairs = Pairs(tmp_path / "x.npy", tmp_path / "t.npy")
+
+    def update(batch: int, accumulate: int) -> tuple[float, np.ndarray]:
+        torch.manual_seed(0)
+        net = Network.from_torch(nn.Sequential(nn.Conv2d(3, 3, 3, padding=1)), loss=loss, reduction=reduction)
+        before, records = np.array(net.parameters["0.weight"]), list[StepRecord]()
+        data = Batches(pairs, batch=batch, crop=(8, 8), flips=False, rotations=False, block=1, seed=3)
+        Trainer(net, data, TrainSettings(steps=1, optimizer=Sgd(1e-3), accumulate=accumulate),
+                report=records.append).run()
+        return records[0].loss, net.parameters["0.weight"] - before
+
+    (one_loss, one), (several_loss, several) = update(8, 1), update(2, 4)
+    assert several_loss == pytest.approx(one_loss, rel=1e-5)
+    assert np.abs(one - several).max() < 1e-4 * np.abs(one).max()
+
+
+LOST = ["steps/0/optimizer", "steps/0/optimizer/1", "steps/0/optimizer/1/weight/exp_avg_sq", "training/average",
+        "training/average/1.bias", "training/contents"]
+
+
+@pytest.mark.parametrize("path", LOST)
+def test_a_checkpoint_that_has_lost_something_is_refused(path: str, images: Path, tmp_path: Path) -> None:
+    """By its name, with hashes and, but for one of the averages' layers, as an older one without."""
+    checkpoints = Checkpoints(tmp_path)
+    Trainer(network(), batches(images), replace(SETTINGS, steps=2, average=0.5, optimizer=AdamW(0.01)),
+            checkpoints).run()
+    last = checkpoints.last()
+    assert last is not None and load(last)[0].steps == 2
+    with h5py.File(last, "r+") as file:
+        file.move(path, f"{path}x")
+    for read in (load, Network.from_file):
+        with pytest.raises(FileError, match=f"{last}: /{path}.* is missing"):
+            read(last)
+    with h5py.File(last, "r+") as file:
+        file.pop("training/contents", None)
+        del file["training"].attrs["sha256"]
+    if path != "training/contents":
+        with pytest.raises(FileError, match=re.escape(path.rpartition("/")[2]) if "/1" in path else "missing"):
+            load(last)
+
+
+def test_a_checkpoint_of_which_a_bit_has_changed_is_refused(images: Path, tmp_path: Path) -> None:
+    """Of a weight, a moment, the number of updates, a setting, or the hashes."""
+    checkpoints = Checkpoints(tmp_path)
+    Trainer(network(), batches(images), replace(SETTINGS, steps=2, optimizer=AdamW(0.01)), checkpoints).run()
+    last = checkpoints.last()
+    assert last is not None
+    whole = last.read_bytes()
+    for path, attribute in (("steps/0/weights/1/bias", ""), ("steps/0/optimizer/1/weight/exp_avg", ""),
+                            ("steps/0/optimizer/1/weight", "updates"), ("training", "seed"), ("training", "sha256"),
+                            ("training/contents", ""), ("", "first_step"), ("model/layers/0", "padding")):
+        last.write_bytes(whole)
+        with h5py.File(last, "r+") as file:
+            node = file[f"/{path}"]
+            value = node.attrs[attribute] if attribute else node[()]
+            bits = np.array(value)
+            if isinstance(value, str):
+                bits = np.array("x" + value[1:], dtype=object)
+            else:
+                bits.reshape(-1).view(np.uint8)[0] ^= 1
+            if attribute:
+                node.attrs[attribute] = bits[()]
+            else:
+                node[...] = bits
+        for read in (load, Network.from_file):
+            with pytest.raises(FileError, match=f"{last}: .*/{path}.* changed"):
+                read(last)
 
 
 def test_settings_are_checked(images: Path) -> None:
