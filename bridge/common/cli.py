@@ -14,6 +14,7 @@ import textwrap
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from io import TextIOWrapper
 from typing import IO, Any
 
 from rich.console import Console, ConsoleDimensions
@@ -39,6 +40,9 @@ class Output(Console):
     def __init__(self, **given: Any) -> None:
         # Paths and names with brackets are no markup
         super().__init__(**{"markup": False} | given)
+        if isinstance(self.file, TextIOWrapper) and self.file.errors == "strict":
+            # Names of files may be no UTF-8
+            self.file.reconfigure(errors="backslashreplace")
         if not self.file.isatty():
             self.size = ConsoleDimensions(NO_EDGE, NO_EDGE)
 
