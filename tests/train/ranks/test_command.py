@@ -270,4 +270,6 @@ def test_a_bug_that_an_audit_finds_ends_all_ranks(config: Path) -> None:
                   *options(f"model={config.with_name('plain.h5')}", "optimizer.type=sgd", "optimizer.momentum=0.9"))
     assert done.returncode == 1, done.stderr
     assert "step 10 of the training: BUG" in done.stderr and "not updated" in done.stderr
-    assert (folder / "audits" / "step-000000010" / "result.h5").exists() and len(log(folder)) == 10
+    assert (folder / "audits" / "step-000000010" / "result.h5").exists()
+    assert [line["audit"]["verdict"] for line in log(folder) if line["audit"]] == ["rounding", "rounding", "bug"]
+    assert len(log(folder)) == 11
