@@ -13,10 +13,14 @@ import fcntl
 import os
 import re
 import stat
+import zlib
 from pathlib import Path
 from types import TracebackType
 
 from reference.errors import InputError
+
+#: Bytes that a name may have, and of a name in that of its part
+LONGEST_NAME, LONGEST_STEM = 255, 238
 
 
 class PartFile:
@@ -40,7 +44,7 @@ class PartFile:
 
     def __init__(self, goal: Path) -> None:
         self.goal = goal
-        self.path = goal.with_name(f".{goal.name}.{os.getpid()}.part")
+        self.path = goal.with_name(f".{_stem(goal.name)}.{os.getpid()}.part")
         self._handle: int | None = None
 
     def __enter__(self) -> PartFile:
@@ -77,9 +81,22 @@ class PartFile:
             os.close(self._handle)
 
 
+def _stem(name: str) -> str:
+    """Return a name that still is one with what stands around it in a part."""
+    letters = os.fsencode(name)
+    # A name that no file may have is left to the system, which says so
+    if not LONGEST_STEM < len(letters) <= LONGEST_NAME:
+        return name
+    kept = LONGEST_STEM - 9
+    # No letter of UTF-8 is cut: some file systems refuse that
+    while kept > 0 and letters[kept] & 0xC0 == 0x80:
+        kept -= 1
+    return os.fsdecode(letters[:kept]) + f"~{zlib.crc32(letters):08x}"
+
+
 def _sweep(goal: Path) -> None:
     """Remove what dead processes left of this file."""
-    ours = re.compile(rf"\.{re.escape(goal.name)}\.([1-9][0-9]{{0,9}})\.part")
+    ours = re.compile(rf"\.{re.escape(_stem(goal.name))}\.([1-9][0-9]{{0,9}})\.part")
     with contextlib.suppress(OSError):
         for name in os.listdir(goal.parent):
             match = ours.fullmatch(name)

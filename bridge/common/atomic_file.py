@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Files that are either the old one or the new one, whatever happens in between.
 
-A new file is written as ``.NAME.PID.part`` beside the one that it will replace, and takes its name when it is complete
+A new file is written as ``.NAME.PID.part`` beside the one that it will replace (of a long name its first bytes and a
+checksum), and takes its name when it is complete
 and on the disk. The writer holds a lock (flock) on it, which the kernel drops with its process: so the next writer of
 the same file can tell what a dead one left, and removes it. reference/part_file.py and fortran/core/part_file.c do the
 same; the three agree on name and lock.
@@ -15,9 +16,13 @@ import json
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+#: Bytes that a name may have, and of a name in that of its part
+LONGEST_NAME, LONGEST_STEM = 255, 238
 
 StrPath = str | os.PathLike[str]
 
@@ -73,7 +78,7 @@ def opened_part(goal: str) -> Iterator[str]:
     """Yield the name of a new, locked part; it is gone at the end, unless it was renamed."""
     _sweep(goal)
     folder, name = os.path.split(goal)
-    part = os.path.join(folder, f".{name}.{os.getpid()}.part")
+    part = os.path.join(folder, f".{_stem(name)}.{os.getpid()}.part")
     try:
         handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError:
@@ -87,10 +92,23 @@ def opened_part(goal: str) -> Iterator[str]:
         os.close(handle)
 
 
+def _stem(name: str) -> str:
+    """Return a name that still is one with what stands around it in a part."""
+    letters = os.fsencode(name)
+    # A name that no file may have is left to the system, which says so
+    if not LONGEST_STEM < len(letters) <= LONGEST_NAME:
+        return name
+    kept = LONGEST_STEM - 9
+    # No letter of UTF-8 is cut: some file systems refuse that
+    while kept > 0 and letters[kept] & 0xC0 == 0x80:
+        kept -= 1
+    return os.fsdecode(letters[:kept]) + f"~{zlib.crc32(letters):08x}"
+
+
 def _sweep(goal: str) -> None:
     """Remove what dead processes left of this file."""
     folder, name = os.path.split(goal)
-    ours = re.compile(rf"\.{re.escape(name)}\.([1-9][0-9]{{0,9}})\.part")
+    ours = re.compile(rf"\.{re.escape(_stem(name))}\.([1-9][0-9]{{0,9}})\.part")
     with suppress(OSError):
         for found in os.listdir(folder):
             match = ours.fullmatch(found)

@@ -15,7 +15,6 @@
 module cnn_core_atomic_file
    use, intrinsic :: iso_c_binding, only : c_char, c_int, c_null_char
    use cnn_core_error, only : error_type, fail
-   use cnn_core_text, only : to_text
    implicit none
    private
 
@@ -38,6 +37,7 @@ module cnn_core_atomic_file
    contains
       procedure :: begin
       procedure :: hold
+      procedure :: refusal
       procedure :: commit
       procedure :: discard
    end type part_file_type
@@ -116,11 +116,22 @@ module cnn_core_atomic_file
          character(kind=c_char), intent(in) :: path(*)
          integer(c_int) :: status
       end function c_remove
-      function c_getpid() result(pid) bind(C, name="getpid")
-         import :: c_int
+      subroutine c_part_name(goal, name) bind(C, name="cnn_part_name")
+         import :: c_char, longest_path
          implicit none
-         integer(c_int) :: pid
-      end function c_getpid
+         !> The file that it replaces, ended by NUL
+         character(kind=c_char), intent(in) :: goal(*)
+         !> Of the part, ended by NUL
+         character(kind=c_char), intent(inout) :: name(longest_path)
+      end subroutine c_part_name
+      subroutine c_refusal(name, reason) bind(C, name="cnn_part_refusal")
+         import :: c_char
+         implicit none
+         !> Name of the part
+         character(kind=c_char), intent(in) :: name(*)
+         !> Why it cannot be made, ended by NUL
+         character(kind=c_char), intent(inout) :: reason(256)
+      end subroutine c_refusal
    end interface
 
 contains
@@ -132,6 +143,10 @@ contains
       !> What keeps it from that
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: goal
+      if (len(path) == 0) then
+         call fail(error, "the name of the file is empty, expected one")
+         return
+      end if
       goal = target_of(path)
       if (len(goal) == 0) then
          call fail(error, path//": a symbolic link that leads nowhere")
@@ -177,15 +192,15 @@ contains
       character(len=*), intent(in) :: path
       !> What is wrong with the place
       type(error_type), allocatable, intent(out) :: error
+      character(kind=c_char, len=longest_path) :: found
       character(len=:), allocatable :: name
-      integer :: slash
       logical :: exists
       call check_place(path, error)
       if (allocated(error)) return
       self%path = path
       self%goal = target_of(path)
-      slash = scan(self%goal, "/", back=.true.)
-      name = self%goal(:slash)//"."//self%goal(slash + 1:)//"."//to_text(int(c_getpid()))//".part"
+      call c_part_name(self%goal//c_null_char, found)
+      name = found(:index(found, c_null_char) - 1)
       call c_sweep(self%goal//c_null_char)
       self%watch = c_watch(name//c_null_char)
       exists = .false.
@@ -204,6 +219,18 @@ contains
       class(part_file_type), intent(in) :: self
       call c_hold(self%watch)
    end subroutine hold
+
+   !> Why the file could not be made, where the system says so
+   subroutine refusal(self, reason)
+      !> The part, which is not there
+      class(part_file_type), intent(in) :: self
+      !> In the system's words
+      character(len=:), allocatable, intent(out) :: reason
+      character(kind=c_char, len=256) :: found
+      call c_refusal(self%name//c_null_char, found)
+      reason = found(:index(found, c_null_char) - 1)
+      if (len(reason) == 0) reason = "no room?"
+   end subroutine refusal
 
    !> Put the finished file in its place
    subroutine commit(self, error)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Files on their way to their place, which Fortran has no words for: cnn_core_atomic_file has the procedures for users.
  *
- * A part is .NAME.PID.part beside the file that it will replace. It is removed when a signal ends the process, and a lock
+ * A part is .NAME.PID.part beside the file that it will replace; of a long name its first bytes and a checksum. It is removed when a signal ends the process, and a lock
  * (flock) on it, HDF5's own or ours, says that its writer lives: the kernel drops it with the process, so the next writer
  * of the same file can tell what a dead one left. bridge/common/atomic_file.py and reference/part_file.py do the same; the three
  * agree on name and lock.
@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,10 +21,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* As in cnn_core_atomic_file */
-enum { LONGEST = 4096, MOST = 32 };
+enum { LONGEST = 4096, MOST = 32, LONGEST_STEM = 238, LONGEST_NAME = 255 };
 enum { PLACE_GOOD, NO_FOLDER, IS_FOLDER, NOT_REGULAR, PROTECTED, NO_PERMISSION };
 enum { UNWATCHED = -1, TAKEN = -2 };
 enum { COMMITTED, NOT_ON_DISK, NOT_RENAMED };
@@ -86,11 +88,79 @@ static int is_watched(const char *name)
     return found;
 }
 
+/* A write beyond the limit of `ulimit -f` shall fail, as one on a full disk does, and not end the process: the signal waits
+ * while this thread writes, and goes when it has */
+static _Thread_local int writes;
+static _Thread_local sigset_t before;
+
+static void hold_back(void)
+{
+    sigset_t limit;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    if (writes++ == 0) pthread_sigmask(SIG_BLOCK, &limit, &before);
+}
+
+static void let_through(void)
+{
+    const struct timespec at_once = {0, 0};
+    sigset_t limit;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    if (writes == 0 || --writes > 0) return;
+    while (!sigismember(&before, SIGXFSZ) && sigtimedwait(&limit, NULL, &at_once) == SIGXFSZ) { }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Name of the part of a file, and of what others have begun of it: `.STEM.`, as long as a name may be with 16 bytes more.
+ * CRC-32 of IEEE 802.3, as Python's zlib has it */
+static void stem_of(const char *goal, char *stem)
+{
+    const char *slash = strrchr(goal, '/'), *name = slash == NULL ? goal : slash + 1;
+    unsigned long sum = 0xFFFFFFFFUL;
+    int kept = LONGEST_STEM - 9;
+    /* A name that no file may have is left to the system, which says so */
+    if (strlen(name) <= LONGEST_STEM || strlen(name) > LONGEST_NAME) {
+        strcpy(stem, name);
+        return;
+    }
+    for (const char *at = name; *at != '\0'; at++) {
+        sum ^= (unsigned char)*at;
+        for (int bit = 0; bit < 8; bit++) sum = (sum >> 1) ^ (sum & 1 ? 0xEDB88320UL : 0);
+    }
+    /* No letter of UTF-8 is cut: some file systems refuse that */
+    while (kept > 0 && ((unsigned char)name[kept] & 0xC0) == 0x80) kept--;
+    snprintf(stem, LONGEST_STEM + 1, "%.*s~%08lx", kept, name, sum ^ 0xFFFFFFFFUL);
+}
+
+void cnn_part_name(const char *goal, char *part)
+{
+    char stem[LONGEST];
+    const char *slash = strrchr(goal, '/');
+    stem_of(goal, stem);
+    snprintf(part, LONGEST, "%.*s.%s.%ld.part", slash == NULL ? 0 : (int)(slash - goal) + 1, goal, stem, (long)getpid());
+}
+
+/* Why a part that is not there cannot be made, in 256 bytes; empty where it can */
+void cnn_part_refusal(const char *name, char *reason)
+{
+    const int file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int found = errno;
+    reason[0] = '\0';
+    if (file < 0) {
+        snprintf(reason, 256, "%s", strerror(found));
+    } else {
+        close(file);
+        unlink(name);
+    }
+}
+
 /* Watch over a part before it is made; a number for the calls below, UNWATCHED where nobody can, TAKEN where another
  * thread has it */
 int cnn_part_watch(const char *name)
 {
     int place = UNWATCHED;
+    hold_back();
     if (strlen(name) >= LONGEST) return UNWATCHED;
     begin();
     if (is_watched(name)) place = TAKEN;
@@ -104,6 +174,7 @@ int cnn_part_watch(const char *name)
         parts[place].watched = 1;
     }
     end();
+    if (place == TAKEN) let_through();
     return place;
 }
 
@@ -119,12 +190,14 @@ void cnn_part_hold(int place)
 /* Forget a part that has been renamed or removed */
 void cnn_part_forget(int place)
 {
-    if (place < 0) return;
-    begin();
-    parts[place].watched = 0;
-    if (parts[place].file >= 0) close(parts[place].file);
-    if (--watched == 0) leave_signals();
-    end();
+    if (place >= 0) {
+        begin();
+        parts[place].watched = 0;
+        if (parts[place].file >= 0) close(parts[place].file);
+        if (--watched == 0) leave_signals();
+        end();
+    }
+    let_through();
 }
 
 static int synchronised(int file)
@@ -181,13 +254,14 @@ static void remove_abandoned(const char *part)
 /* Remove what dead processes left of a file. Our own number may be that of one before this process began. */
 void cnn_part_sweep(const char *goal)
 {
-    char folder[LONGEST], part[2 * LONGEST];
+    char folder[LONGEST], part[2 * LONGEST], stem[LONGEST];
     const char *slash = strrchr(goal, '/');
     folder_of(goal, folder);
+    stem_of(goal, stem);
     DIR *list = opendir(folder);
     if (list == NULL) return;
     for (struct dirent *one = readdir(list); one != NULL; one = readdir(list)) {
-        const long writer = writer_of(one->d_name, slash == NULL ? goal : slash + 1);
+        const long writer = writer_of(one->d_name, stem);
         if (writer == 0 || writer > INT_MAX) continue;
         if (writer != getpid() && (kill((pid_t)writer, 0) == 0 || errno != ESRCH)) continue;
         snprintf(part, sizeof part, "%.*s%s", slash == NULL ? 0 : (int)(slash - goal) + 1, goal, one->d_name);

@@ -58,6 +58,7 @@ contains
       class(optimizer_type), intent(in) :: optimizer
       !> Unusable setting, or a file that cannot be created
       type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: reason
       ! A reader would refuse what no training can use
       call optimizer%check(error)
       if (allocated(error) .or. .not. self%writes()) return
@@ -68,7 +69,8 @@ contains
       ! The user knows the file by its final name
       self%file%path = path
       if (allocated(error)) then
-         error%message = path//": the file cannot be created (no room?)"
+         call self%part%refusal(reason)
+         error%message = path//": the file cannot be created ("//reason//")"
          return
       end if
       call self%part%hold()
