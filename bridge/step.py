@@ -10,6 +10,8 @@ import sys
 from bridge.common.cli import new_parser, run
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import HELP, OPTIONS_HELP
+from bridge.exchange.crash_guard import check_readable
+from bridge.exchange.file import ExchangeFile
 
 EXAMPLES = """exit codes:
   0    the result is written; nothing is said of whether it is right
@@ -45,6 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _step(a: argparse.Namespace) -> int:
+    # The library of the extension would crash on what h5py says in one line
+    check_readable(a.fixture)
+    with ExchangeFile(a.fixture):
+        pass
     extension.run_file(a.fixture, a.result, a.device, a.precision)
     return 0
 

@@ -15,7 +15,7 @@ module cnn_app_readable
 
    public :: check_readable
 
-   !> What the child may take in any case, and how many bytes more it must read in a second
+   !> How long the child may be silent in any case, and how many bytes it must read in a second of more
    integer(int64), parameter :: seconds = 15, bytes_per_second = 2_int64**24
 
    interface
@@ -70,15 +70,13 @@ contains
       !> The library crashed on it, or did not come to an end
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: child, status, ignored
-      integer(int64) :: bytes
-      inquire (file=path, size=bytes)
       child = c_fork()
       if (child < 0) return
       if (child == 0) then
          ! The run-time library would print where it crashed
          ignored = c_close(2_c_int)
-         ignored = c_alarm(int(min(seconds + max(bytes, 0_int64)/bytes_per_second, 100000_int64), c_int))
-         call read_all(path)
+         call renew_alarm(0_int64)
+         call read_all(path, renew_alarm)
          call c_exit_at_once(0_c_int)
       end if
       ! The low seven bits are the signal that ended it
@@ -86,5 +84,13 @@ contains
       if (iand(status, 127_c_int) /= 0) call fail(error, path//": damaged, the HDF5 library crashed on it or did not &
          &come to an end")
    end subroutine check_readable
+
+   !> The child has come to another object
+   subroutine renew_alarm(bytes)
+      !> That it will read at once
+      integer(int64), intent(in) :: bytes
+      integer(c_int) :: ignored
+      ignored = c_alarm(int(min(seconds + max(bytes, 0_int64)/bytes_per_second, 100000_int64), c_int))
+   end subroutine renew_alarm
 
 end module cnn_app_readable

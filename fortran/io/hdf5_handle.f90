@@ -13,10 +13,24 @@ module cnn_io_hdf5_handle
    implicit none
    private
 
+   public :: still_alive
+
+   abstract interface
+      !> There is progress
+      subroutine still_alive(bytes)
+         import :: i8
+         implicit none
+         !> Of what comes next, 0 where that is little
+         integer(i8), intent(in) :: bytes
+      end subroutine still_alive
+   end interface
+
    type, public :: hdf5_handle_type
       character(len=:), allocatable :: path
       !> The library's; only the modules with hdf5 in their names use it
       integer(hid_t) :: id = -1
+      !> Who is told of each object; usually nobody
+      procedure(still_alive), pointer, nopass :: alive => null()
    contains
       procedure :: open_to_read
       procedure :: create
@@ -119,6 +133,7 @@ contains
       !> Name of the object, from "/" on
       character(len=*), intent(in) :: name
       integer :: last
+      if (associated(self%alive)) call self%alive(0_i8)
       has = .false.
       do last = 2, len(name)
          if (last < len(name)) then

@@ -131,6 +131,7 @@ contains
       end if
       call self%open_dataset(name, dataset, error)
       if (allocated(error)) return
+      if (associated(self%alive)) call self%alive(tensor%bytes())
       status = H5Dread(dataset, memory_type(tensor%dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor%address)
       ignored = H5Dclose(dataset)
       if (status /= 0) call self%fail_with(name//" could not be read (truncated file?)", error)

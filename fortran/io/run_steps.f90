@@ -2,13 +2,15 @@
 !> The job of `cnn_step` and `cnn_train`: a fixture in, training steps, a result out.
 module cnn_io_run_steps
    use cnn_core_atomic_file, only : check_place, same_file
-   use cnn_core_error, only : error_type, fail
+   use cnn_core_error, only : error_type, fail, fail_to_converge
    use cnn_core_kinds, only : dp
    use cnn_core_ranks, only : ranks_type
    use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : to_text
    use cnn_core_version, only : version
    use cnn_io_batch, only : batch_type
    use cnn_io_fixture, only : fixture_type
+   use cnn_io_hdf5_handle, only : still_alive
    use cnn_io_model, only : read_model
    use cnn_io_result, only : result_type
    use cnn_io_shared_gradients, only : add_up, add_up_by_image
@@ -128,24 +130,39 @@ contains
    end subroutine check_result
 
    !> Read all that `run_steps` reads, into host memory, and forget it with what was wrong
-   subroutine read_all(fixture_path)
+   subroutine read_all(fixture_path, alive)
       !> File with the network, its weights and batches
       character(len=*), intent(in) :: fixture_path
+      !> Called again and again while there is progress
+      procedure(still_alive) :: alive
       type(error_type), allocatable :: error
       type(fixture_type) :: fixture
+      fixture%file%alive => alive
+      call fixture%open(fixture_path, error)
+      if (.not. allocated(error)) call read_opened(fixture, error)
+      ! The library crashes there, too
+      call fixture%close()
+   end subroutine read_all
+
+   !> Network and batches
+   subroutine read_opened(fixture, error)
+      !> The fixture, open
+      type(fixture_type), intent(inout) :: fixture
+      !> What is wrong with it
+      type(error_type), allocatable, intent(out) :: error
       class(network_type), allocatable :: network
       type(tensor_type) :: input, target
       integer :: step
-      call fixture%open(fixture_path, error)
-      if (allocated(error)) return
       call prepare(fixture, "cpu", "", keep_all, network, error)
       if (allocated(error)) return
       do step = 0, fixture%batches - 1
          call fixture%read_batch(step, network, input, target, error)
          if (.not. allocated(error)) call fixture%read_masks(step, network, error)
-         if (allocated(error)) return
+         if (allocated(error)) exit
       end do
-   end subroutine read_all
+      call network%backend%release(input)
+      call network%backend%release(target)
+   end subroutine read_opened
 
    !> The network of the fixture with its first weights
    subroutine prepare(fixture, device, precision, keep_activations, network, error)
@@ -241,6 +258,11 @@ contains
          call add_up(network, result%ranks, loss, error)
       end if
       if (allocated(error)) return
+      if (.not. abs(loss) <= huge(loss)) then
+         call fail_to_converge(error, "step "//to_text(step)//": the loss is "//to_text(loss)// &
+            & ": the training diverges")
+         return
+      end if
       call result%write_loss(step, loss, error)
       if (.not. allocated(error) .and. whole) call result%write_parameter_gradients(step, network, error)
       if (allocated(error)) return

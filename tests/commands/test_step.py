@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import h5py
@@ -174,16 +176,49 @@ def test_a_link_stays_and_its_file_is_replaced(command: list[str], small_fixture
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["link", "link", "r.h5", "there"]
 
 
-def test_a_full_disk_leaves_the_old_file(small_fixture: Path, tmp_path: Path) -> None:
-    """A limit on the file's size fails writes as a full disk does (Python ignores the signal that comes with it)."""
+@pytest.mark.parametrize("command", [[cnn_step()], [sys.executable, "-m", "bridge.step"]])
+def test_a_full_disk_leaves_the_old_file(command: list[str], small_fixture: Path, tmp_path: Path) -> None:
+    """A limit on the file's size fails writes as a full disk does, and the signal that comes with it ends nothing."""
     target = tmp_path / "r.h5"
     target.write_bytes(b"the old one")
-    done = subprocess.run(["bash", "-c", 'ulimit -f 200; exec "$@"', "bash", sys.executable, "-m", "bridge.step",
-                           small_fixture, target], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", 'ulimit -f 200; exec "$@"', "bash", *command, small_fixture, target],
+                          capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert "no room" in done.stderr or "full" in done.stderr
     assert target.read_bytes() == b"the old one"
     assert [p.name for p in tmp_path.iterdir()] == ["r.h5"]
+
+
+@pytest.mark.parametrize("command", [[cnn_step()], [sys.executable, "-m", "bridge.step"]])
+def test_the_longest_name(command: list[str], small_fixture: Path, small_result: Path, tmp_path: Path) -> None:
+    """A name of 255 bytes; what a dead process has left of it goes, and that of its neighbour stays."""
+    goal = tmp_path / ("é" * 126 + ".h5")
+    left, other = (tmp_path / f".{'é' * 114}~{zlib.crc32(name):08x}.4999999.part" for name in (
+        os.fsencode(goal.name), b"another"))
+    for part in (left, other):
+        part.touch()
+    subprocess.run([*command, small_fixture, goal], check=True, stdout=subprocess.DEVNULL)
+    assert contents(goal) == contents(small_result)
+    assert sorted(tmp_path.iterdir()) == sorted([other, goal])
+
+
+def test_why_a_file_cannot_be_made(small_fixture: Path, tmp_path: Path) -> None:
+    """In the words of the system."""
+    for path, why in ((tmp_path / ("a" * 256), "File name too long"),
+                      (Path("/proc/r.h5"), "No such file or directory")):
+        done = run(small_fixture, str(path))
+        assert (done.returncode, done.stderr) == (2, f"cnn_step: {path}: the file cannot be created ({why})\n")
+
+
+def test_a_loss_that_is_not_finite_is_no_step(small_fixture: Path, tmp_path: Path) -> None:
+    shutil.copy(small_fixture, tmp_path / "f.h5")
+    with h5py.File(tmp_path / "f.h5", "r+") as file:
+        file["batches/0/target"][...] = 3e38
+        file["batches/0/input"][...] = 3e38
+    done = run(tmp_path / "f.h5", str(tmp_path / "r.h5"))
+    assert done.returncode == 2 and "diverges" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["f.h5"]
 
 
 @pytest.mark.parametrize("writer", ["program", "extension"])
@@ -251,3 +286,29 @@ def test_float64_is_closer_by_the_ratio_of_the_precisions(small_fixture: Path, t
             name = "steps/0/grads/conv2/weight"
             errors[precision] = float(np.abs(mine[name][()] - reference[f"oracle/{name}"][()]).max())
     assert errors["float64"] < errors["float32"] * 2.0**-25
+
+
+def test_a_dataset_of_32_dimensions(small_fixture: Path, tmp_path: Path) -> None:
+    """More than there is room for where the library would put their lengths."""
+    shutil.copy(small_fixture, tmp_path / "f.h5")
+    with h5py.File(tmp_path / "f.h5", "r+") as file:
+        del file["batches/0/input"]
+        file["batches/0/input"] = np.ones((1,) * 32, np.float32)
+    done = run(tmp_path / "f.h5", str(tmp_path / "r.h5"))
+    assert (done.returncode, done.stderr) == (
+        2, f"cnn_step: {tmp_path / 'f.h5'}: /batches/0/input has 32 dimensions, expected at most 4\n")
+
+
+@pytest.mark.parametrize("command", [[cnn_step()], [sys.executable, "-m", "bridge.step"]])
+def test_a_file_that_crashes_the_library_at_its_end(command: list[str], small_fixture: Path, tmp_path: Path) -> None:
+    """The size of an attribute's numbers: HDF5 1.10.8 frees what it could not decode. It is one line, and no result."""
+    data = bytearray(small_fixture.read_bytes())
+    at = data.index(b"padding\0") + 12
+    assert data[at:at + 4] == b"\x08\0\0\0"
+    data[at + 3] = 32
+    (tmp_path / "f.h5").write_bytes(data)
+    done = subprocess.run([*command, tmp_path / "f.h5", tmp_path / "r.h5"], capture_output=True, text=True, check=False,
+                          timeout=60)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert str(tmp_path / "f.h5") in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["f.h5"]
