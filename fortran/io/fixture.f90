@@ -31,6 +31,7 @@ module cnn_io_fixture
       procedure :: open => fixture_open
       procedure :: read_weights
       procedure :: read_training
+      procedure :: check_memory
       procedure :: read_batch
       procedure :: read_masks
       procedure :: close => fixture_close
@@ -221,6 +222,48 @@ contains
          call self%read_checked(path, network%backend, network%parameters%memory(number, i), error)
       end do
    end subroutine read_memory
+
+   !> A training that has lost what its optimizer remembers would go on to other numbers. It must be there of every
+   !> parameter that is not frozen, where there is any of it, or where there were steps before the file was written
+   subroutine check_memory(self, step, network, error)
+      !> The fixture, open
+      class(fixture_type), intent(in) :: self
+      !> Step before which it was read, from 0
+      integer, intent(in) :: step
+      !> After `read_training`
+      class(network_type), intent(in) :: network
+      !> Names what is missing
+      type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
+      character(len=:), allocatable :: missing, group
+      logical :: is_wanted
+      integer :: i, j
+      if (.not. allocated(self%optimizer) .or. self%version == 1) return
+      if (self%optimizer%states() == 0) return
+      is_wanted = step == 0 .and. network%steps_done > 0_i8
+      missing = ""
+      do i = 1, network%layer_count()
+         call network%view(i, layer)
+         do j = 1, size(layer%parameters)
+            associate (number => layer%parameters(j)%number)
+               if (network%parameters%is_frozen(number)) cycle
+               group = optimizer_path(step, layer%name)//"/"//trim(layer%parameter_shapes(j)%name)
+               if (network%parameters%memory_count(number) > 0) then
+                  is_wanted = .true.
+                  ! Adam's average is worth what their number says, a momentum asks only whether there is one
+                  if (self%optimizer%states() > 1 .and. .not. self%file%has_attribute(group, "updates")) then
+                     missing = "attribute updates of "//group
+                  end if
+               else if (len(missing) == 0) then
+                  missing = group
+               end if
+            end associate
+         end do
+      end do
+      if (is_wanted .and. len(missing) > 0) call fail(error, self%file%path//": "//missing//" is missing, which "// &
+         & "the optimizer remembers of "//to_text(network%steps_done)//" steps: the training would go on to other "// &
+         & "numbers")
+   end subroutine check_memory
 
    !> A number of steps
    subroutine read_count(self, object, name, count, error)

@@ -73,6 +73,7 @@ contains
       if (.not. allocated(error)) call build_network(description, dtype, device, keep_activations, network, error)
       if (.not. allocated(error)) call file%read_weights(step, network, error)
       if (.not. allocated(error)) call file%read_training(step, network, error)
+      if (.not. allocated(error)) call file%check_memory(step, network, error)
    end subroutine build_from
 
    !> The first text, where it is not blank

@@ -107,7 +107,7 @@ module cnn_model_network
       procedure :: take_output_gradient
       procedure :: backward
       procedure :: update
-      procedure :: feed, step, step_fed, read_loss, is_captured
+      procedure :: feed, step, step_fed, read_loss, is_captured, has_gradients
       procedure :: in_place, fetch_loss, set_mask, set_training, in_batch, forget_captured
       procedure :: switch_training => nothing_to_switch
       procedure :: close => close_network
@@ -430,6 +430,13 @@ contains
       class(network_type), intent(in) :: self
       is_captured = self%capture%state == capture_made
    end function is_captured
+
+   !> Whether there are gradients that no update has taken yet
+   pure logical function has_gradients(self)
+      !> The network
+      class(network_type), intent(in) :: self
+      has_gradients = self%stage == stage_backward
+   end function has_gradients
 
    !> Give everything back to the device, but what the layers have
    subroutine close_network(self)

@@ -1,7 +1,9 @@
 ! SPDX-License-Identifier: MIT
 !> Forward, loss, backward and update of a network, each as a call of its own.
 submodule(cnn_model_network) cnn_model_network_training
-   use cnn_core_tensor, only : same_shape, shape_text
+   use cnn_core_error, only : fail_to_converge
+   use cnn_core_tensor, only : all_finite, same_shape, shape_text
+   use cnn_core_text, only : to_text
    implicit none
 
 contains
@@ -99,11 +101,47 @@ contains
          call fail(error, "update: no gradients yet, call forward, loss and backward first")
          return
       end if
+      call check_gradients(self, optimizer, error)
+      if (allocated(error)) return
       ! The outputs belong to the weights before this update; after a failure it may be half done
       self%stage = stage_built
       call self%parameters%update(self%backend, optimizer, error)
       if (allocated(error)) return
       self%steps_done = self%steps_done + 1_i8
    end procedure update
+
+   !> A loss may be finite where its gradients are not, and an update with them loses all. On a device they are not
+   !> looked at: the next step would wait for them
+   subroutine check_gradients(self, optimizer, error)
+      !> The network, with gradients
+      class(network_type), intent(in) :: self
+      !> With the learning rate of the step
+      class(optimizer_type), intent(in) :: optimizer
+      !> Names a parameter that is not frozen, whose gradient holds NaN or infinity
+      type(error_type), allocatable, intent(out) :: error
+      type(layer_view_type) :: layer
+      integer :: i, j
+      if (.not. self%backend%in_host_memory .or. is_finite(self%parameters%all_gradients())) return
+      do i = 1, self%layer_count()
+         call self%view(i, layer)
+         do j = 1, size(layer%parameters)
+            associate (one => layer%parameters(j))
+               if (self%parameters%is_frozen(one%number) .or. is_finite(one%gradient)) cycle
+               call fail_to_converge(error, "step "//to_text(self%steps_done)//": the gradient of "//layer%name// &
+                  & "."//trim(layer%parameter_shapes(j)%name)//" holds NaN or infinity, lr = "// &
+                  & to_text(optimizer%lr)//": the training diverges (a smaller lr?), and weights and momenta stay "// &
+                  & "as they were before this step")
+               return
+            end associate
+         end do
+      end do
+   end subroutine check_gradients
+
+   logical function is_finite(tensor)
+      !> In host memory; empty where there are no parameters
+      type(tensor_type), intent(in) :: tensor
+      is_finite = .true.
+      if (tensor%is_allocated()) is_finite = all_finite(tensor%address, tensor%dtype, tensor%count())
+   end function is_finite
 
 end submodule cnn_model_network_training

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from bridge import ArgumentError, EngineError, Network
+from bridge.exchange.model import Model
+from bridge.operations import Dropout
 
 
 def of_images() -> nn.Module:
@@ -72,3 +74,9 @@ def test_cross_entropy_would_take_the_channels_for_images() -> None:
     net = Network.from_torch(of_images(), loss="cross_entropy")
     with pytest.raises(EngineError, match="expected a shape"):
         net.forward(np.ones((1, 8, 6), np.float32))
+
+
+def test_a_dropout_of_one_dimension() -> None:
+    """The least that a layer may take."""
+    y = Network(Model((Dropout("d", 0.5),))).forward(np.ones(64, np.float32))
+    assert y.shape == (64,) and set(y.tolist()) == {0.0, 2.0}
