@@ -8,7 +8,7 @@
 module cnn_core_tensor
    use, intrinsic :: iso_c_binding, only : c_associated, c_f_pointer, c_intptr_t, c_null_ptr, c_ptr
    use cnn_core_kinds, only : bytes_of, dp, dtype_float32, dtype_none, i8, sp
-   use cnn_core_text, only : list_length, to_text
+   use cnn_core_text, only : list_length, shape_list
    implicit none
    private
 
@@ -194,12 +194,12 @@ contains
       finite_dp = all(nothing >= 0.0_dp)
    end function finite_dp
 
-   !> The shape as numpy and torch print it: `(n, c, h, w)`
+   !> The shape as its reader writes it, torch `(n, c, h, w)`
    pure function shape_text(extent) result(text)
       !> Extents in Fortran order (w, h, c, n)
       integer, intent(in) :: extent(4)
       character(len=list_length(extent)) :: text
-      text = to_text(extent(4:1:-1))
+      text = shape_list(extent)
    end function shape_text
 
    subroutine as_vector_sp(tensor, vector)

@@ -8,7 +8,12 @@ module cnn_core_text
    implicit none
    private
 
-   public :: list_length, to_text
+   public :: list_length, shape_list, to_text
+
+   !> Who reads the messages of this thread's calls: Python, and programs that write files; Fortran; C
+   integer, parameter, public :: for_files = 0, for_fortran = 1, for_c = 2
+   integer, public :: reader = for_files
+   !$omp threadprivate(reader)
 
    !> A name; only a type makes an array of names of different lengths
    type, public :: name_type
@@ -53,6 +58,8 @@ contains
       integer :: last
       if (abs(value) <= 0.0_dp .or. (abs(value) >= 1.0e-3_dp .and. abs(value) < 1.0e6_dp)) then
          write (buffer, "(f0.6)") value
+      else if (abs(value) >= 1.0e100_dp .or. abs(value) < 1.0e-99_dp) then
+         write (buffer, "(es13.5e3)") value
       else
          write (buffer, "(es12.5)") value
       end if
@@ -96,6 +103,18 @@ contains
       end do
       text(at + 1:) = ")"
    end function list_to_text
+
+   !> A shape as its reader writes it: Fortran (w, h, c, n), others as numpy and torch (n, c, h, w)
+   pure function shape_list(extents) result(text)
+      !> In Fortran order
+      integer, intent(in) :: extents(:)
+      character(len=list_length(extents)) :: text
+      if (reader == for_fortran) then
+         text = list_to_text(extents)
+      else
+         text = list_to_text(extents(size(extents):1:-1))
+      end if
+   end function shape_list
 
    pure function real_to_text(value) result(text)
       !> The number

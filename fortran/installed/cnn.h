@@ -3,10 +3,12 @@
  *
  * Every function but cnn_new and cnn_free gives 0, or 1 where something is wrong, or 2 where a training diverges: then
  * the parameters are those before that step. `message` is room for CNN_MESSAGE characters, in which one sentence says
- * what was found and what was expected; it may be NULL. So may texts that have a default.
+ * what was found and what was expected; it may be NULL. So may texts that have a default, and loss and count where they are
+ * not wanted; a NULL for an array is a message.
  *
  * Shapes have the slowest dimension first, as torch's: images (n, c, h, w), features (n, k), weights (k, c, r, s).
- * Several threads may work at once, each with networks of its own. docs/fortran.md says more of each call.
+ * Several threads may work at once, each with networks of its own; on one network with cnn_forward alone, where it leaves the
+ * network as it is (cnn_set_training(net, 0, m)). Other calls give 1 while one is at work. docs/fortran.md says more.
  */
 #ifndef CNN_H
 #define CNN_H

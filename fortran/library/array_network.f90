@@ -1,21 +1,22 @@
 ! SPDX-License-Identifier: MIT
 !> Networks on arrays of any kind and rank, as `array_type` describes them; what a program calls is cnn_library_network.
 module cnn_library_array_network
-   use, intrinsic :: iso_c_binding, only : c_int, c_intptr_t, c_loc, c_null_ptr
    use cnn_core_error, only : error_type, fail, fail_to_converge
    use cnn_core_kinds, only : dp, dtype_from_name, dtype_name, dtype_none, i8
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_core_version, only : version
    use cnn_io_saved_network, only : open_network, save_network
+   use cnn_library_any_kind, only : integer_of, is_true
    use cnn_library_arrays, only : array_type
-   use cnn_library_copies, only : copy_network
    use cnn_library_gradients, only : copy_gradients, count_parameters => parameter_count
    use cnn_library_initialize, only : initialize
    use cnn_library_layers, only : layer_type
    use cnn_library_masks, only : draw_masks
    use cnn_library_named_tensors, only : find_gradient, find_output, find_parameter, find_value, parameter_names
    use cnn_library_random, only : generator_type
+   use cnn_library_states, only : call_changes, call_computes, call_reads, call_type, free_model, place_type, &
+      & state_type, take_model
    use cnn_model_build_network, only : build_network
    use cnn_model_description, only : description_type
    use cnn_model_network, only : keep_after_relu, keep_all, keep_needed, model_type => network_type
@@ -25,30 +26,12 @@ module cnn_library_array_network
    implicit none
    private
 
-   type :: owned_type
-      class(model_type), allocatable :: model
-   end type owned_type
+   public :: assign_network
 
    type, public :: array_network_type
       private
-      !> What gives its memory back. A pointer, because compilers copy variables on their own, for an assignment between
-      !> elements of an array say, and finalize such copies: only who made it at its own address gives it back
-      type(owned_type), pointer :: owned => null()
-      integer(c_intptr_t) :: owner = 0_c_intptr_t
-      !> Has this variable's address
-      integer(c_int) :: place_mark = 0_c_int
-      type(description_type) :: description
-      !> What was wrong with a layer, or with a copy
-      type(error_type), allocatable :: failure
-      !> Name of the device, with its options
-      character(len=:), allocatable :: device
-      !> Of the masks of steps, which follow from it and the number of the step, so that a training that goes on from a
-      !> file has the same; and what draws those of other calls
-      integer(i8) :: seed = 0_i8
-      type(generator_type) :: generator
-      logical :: is_training = .true.
-      !> On another device than the caller's arrays: copies of these
-      type(tensor_type) :: staged(2)
+      !> What the network is has its own place in memory: see cnn_library_states
+      type(place_type) :: place
    contains
       procedure, public :: add
       procedure, public :: build
@@ -71,12 +54,9 @@ module cnn_library_array_network
       generic, public :: get_output => get_output_array
       generic, public :: get_gradient => get_gradient_array
       generic, public :: set => set_array
-      generic, public :: assignment(=) => assign
       procedure :: forward_array, evaluate_array, step_array, pull_back_array
       procedure :: get_array, get_output_array, get_gradient_array, set_array
       procedure :: compute_gradients_array, get_gradients_array, set_gradients_array
-      procedure, private :: check_built, check_gradients, run_forward, place, to_caller, address, own, release_model
-      procedure, private :: assign
       final :: destroy
    end type array_network_type
 
@@ -93,17 +73,22 @@ contains
       !> Names of those whose outputs it takes, with commas between them, `input` for the network's input; without it
       !> that of the layer before
       character(len=*), intent(in), optional :: inputs
+      type(call_type) :: call
       type(error_type), allocatable :: error
       character(len=:), allocatable :: taken
-      if (allocated(self%failure)) return
-      if (associated(self%owned)) then
-         call fail(self%failure, "network: the layer "//name//" is added after build, expected before")
-         return
-      end if
-      taken = ""
-      if (present(inputs)) taken = inputs
-      call self%description%add(layer%kind, name, taken, layer%attributes, error)
-      if (allocated(error)) call move_alloc(error, self%failure)
+      call call%begin(self%place, call_changes, error, is_draft=.true.)
+      if (allocated(error)) return
+      associate (state => call%state)
+         if (allocated(state%failure)) return
+         taken = ""
+         if (present(inputs)) taken = inputs
+         if (allocated(state%model)) then
+            call fail(error, "network: the layer "//name//" is added after build, expected before")
+         else
+            call state%description%add(layer%kind, name, taken, layer%attributes, error)
+         end if
+         if (allocated(error)) call move_alloc(error, state%failure)
+      end associate
    end subroutine add
 
    !> Make the network of the layers that were added, as for training. Once more: the same with new parameters
@@ -122,43 +107,74 @@ contains
       character(len=*), intent(in), optional :: precision
       !> `keep_all` (the default), or for less memory `keep_needed`, with which there are no outputs and gradients of
       !> inner layers and no gradient of the input; see cnn_model_network
-      integer, intent(in), optional :: keep_activations
+      class(*), intent(in), optional :: keep_activations
       !> Of the first parameters and of the masks of dropouts; 0 where it is not given
       integer(i8), intent(in), optional :: seed
       !> torch (the default), he or xavier: see cnn_library_initialize
       character(len=*), intent(in), optional :: initialization
+      type(call_type) :: call
+      call call%begin(self%place, call_changes, error, is_draft=.true.)
+      if (allocated(error)) return
+      if (allocated(call%state%failure)) then
+         error = call%state%failure
+         return
+      end if
+      call free_model(call%state)
+      call begin_training(call%state, device, seed)
+      call build_state(call%state, error, loss, reduction, precision, keep_activations, initialization)
+   end subroutine build
+
+   !> As a new network is
+   subroutine begin_training(state, device, seed)
+      !> Of the network
+      type(state_type), intent(inout) :: state
+      !> As of `build`
+      character(len=*), intent(in), optional :: device
+      !> As of `build`
+      integer(i8), intent(in), optional :: seed
+      call choose("cpu", device, state%device)
+      state%is_training = .true.
+      state%seed = 0_i8
+      if (present(seed)) state%seed = seed
+      call state%generator%seed(state%seed)
+   end subroutine begin_training
+
+   !> `build` of what has no model
+   subroutine build_state(state, error, loss, reduction, precision, keep_activations, initialization)
+      !> Of the network
+      type(state_type), intent(inout) :: state
+      !> As of `build`
+      type(error_type), allocatable, intent(out) :: error
+      !> As of `build`
+      character(len=*), intent(in), optional :: loss
+      !> As of `build`
+      character(len=*), intent(in), optional :: reduction
+      !> As of `build`
+      character(len=*), intent(in), optional :: precision
+      !> As of `build`
+      class(*), intent(in), optional :: keep_activations
+      !> As of `build`
+      character(len=*), intent(in), optional :: initialization
       class(model_type), allocatable :: model
       character(len=:), allocatable :: text, other
       integer :: kept, dtype
-      if (allocated(self%failure)) then
-         error = self%failure
-         return
-      end if
-      call self%release_model()
-      self%is_training = .true.
-      self%seed = 0_i8
-      if (present(seed)) self%seed = seed
       kept = keep_all
-      if (present(keep_activations)) kept = keep_activations
-      call choose("cpu", device, self%device)
+      if (present(keep_activations)) kept = integer_of(keep_activations)
       call choose("mse", loss, text)
       call choose("mean", reduction, other)
-      call self%description%criterion%set(text, other, error)
+      call state%description%criterion%set(text, other, error)
       call choose("float32", precision, text)
       dtype = dtype_from_name(text)
       if (dtype == dtype_none) call fail(error, "precision "//text//": unknown, expected float32 or float64")
       if (all(kept /= [keep_all, keep_after_relu, keep_needed])) call fail(error, "keep_activations "//to_text(kept)// &
          & ": unknown, expected keep_all, keep_after_relu or keep_needed")
       call choose("torch", initialization, text)
-      if (.not. allocated(error)) call build_network(self%description, dtype, self%device, kept, model, error)
-      call self%generator%seed(self%seed)
-      if (.not. allocated(error)) call initialize(model, text, self%generator, error)
-      if (allocated(error)) then
-         if (allocated(model)) deallocate (model)
-      else
-         call self%own(model, error)
-      end if
-   end subroutine build
+      if (.not. allocated(error)) call build_network(state%description, dtype, state%device, kept, model, error)
+      if (.not. allocated(error)) call initialize(model, text, state%generator, error)
+      if (.not. allocated(error)) call take_model(state, model, error)
+      ! By itself, so that it is finalized
+      if (allocated(model)) deallocate (model)
+   end subroutine build_state
 
    !> What is given, or the default
    pure subroutine choose(default, given, text)
@@ -181,40 +197,39 @@ contains
       !> No such file, one that is damaged, no such device, or no memory; the network is as it was
       type(error_type), allocatable, intent(out) :: error
       !> Number of the step in the file before which its parameters are read; 0 where it is not given
-      integer, intent(in), optional :: step
+      class(*), intent(in), optional :: step
       !> As of `build`
       character(len=*), intent(in), optional :: device
       !> float32 or float64; that of the file where it is not given
       character(len=*), intent(in), optional :: precision
       !> As of `build`
-      integer, intent(in), optional :: keep_activations
+      class(*), intent(in), optional :: keep_activations
       !> Of the masks of dropouts; 0 where it is not given
       integer(i8), intent(in), optional :: seed
+      type(call_type) :: call
       class(model_type), allocatable :: model
       type(description_type) :: description
       character(len=:), allocatable :: place, wanted
       integer :: number, kept
       number = 0
-      if (present(step)) number = step
+      if (present(step)) number = integer_of(step)
       kept = keep_all
-      if (present(keep_activations)) kept = keep_activations
+      if (present(keep_activations)) kept = integer_of(keep_activations)
       call choose("cpu", device, place)
       call choose("", precision, wanted)
+      call call%begin(self%place, call_changes, error, is_draft=.true.)
+      if (allocated(error)) return
       ! HDF5 is not safe in several threads
       !$omp critical (cnn_hdf5)
       call open_network(path, number, place, wanted, kept, description, model, error)
       !$omp end critical (cnn_hdf5)
       if (allocated(error)) return
-      call self%release_model()
-      if (allocated(self%failure)) deallocate (self%failure)
-      call self%own(model, error)
+      call free_model(call%state)
+      if (allocated(call%state%failure)) deallocate (call%state%failure)
+      call take_model(call%state, model, error)
       if (allocated(error)) return
-      self%description = description
-      self%device = place
-      self%is_training = .true.
-      self%seed = 0_i8
-      if (present(seed)) self%seed = seed
-      call self%generator%seed(self%seed)
+      call%state%description = description
+      call begin_training(call%state, place, seed)
    end subroutine load
 
    !> An exchange file from which `load`, `bridge.Network.from_file` and a training go on
@@ -227,10 +242,11 @@ contains
       class(optimizer_type), intent(in) :: optimizer
       !> A file that cannot be written, or a parameter that is NaN or infinite
       type(error_type), allocatable, intent(out) :: error
-      call self%check_built(error)
+      type(call_type) :: call
+      call call%begin(self%place, call_reads, error)
       if (allocated(error)) return
       !$omp critical (cnn_hdf5)
-      call save_network(path, "cnn "//version, self%owned%model, optimizer, error)
+      call save_network(path, "cnn "//version, call%state%model, optimizer, error)
       !$omp end critical (cnn_hdf5)
    end subroutine save_to
 
@@ -239,13 +255,14 @@ contains
       !> The network
       class(array_network_type), intent(inout) :: self
       !> Which of both
-      logical, intent(in) :: training
+      class(*), intent(in) :: training
       !> It is not built
       type(error_type), allocatable, intent(out) :: error
-      call self%check_built(error)
+      type(call_type) :: call
+      call call%begin(self%place, call_changes, error)
       if (allocated(error)) return
-      self%is_training = training
-      call self%owned%model%set_training(training)
+      call%state%is_training = is_true(training)
+      call call%state%model%set_training(call%state%is_training)
    end subroutine set_training
 
    !> From now on steps leave a parameter as it is, or no longer
@@ -257,25 +274,27 @@ contains
       !> No such parameter
       type(error_type), allocatable, intent(out) :: error
       !> Whether to leave it as it is; yes where it is not given
-      logical, intent(in), optional :: frozen
+      class(*), intent(in), optional :: frozen
+      type(call_type) :: call
       type(parameter_type) :: parameter
       type(shape_type) :: shape
-      call self%check_built(error)
-      if (.not. allocated(error)) call find_parameter(self%owned%model, name, parameter, shape, error)
-      if (allocated(error)) return
-      if (present(frozen)) then
-         call self%owned%model%parameters%freeze(parameter%number, frozen)
-      else
-         call self%owned%model%parameters%freeze(parameter%number, .true.)
-      end if
+      logical :: wanted
+      wanted = .true.
+      if (present(frozen)) wanted = is_true(frozen)
+      call call%begin(self%place, call_changes, error)
+      if (.not. allocated(error)) call find_parameter(call%state%model, name, parameter, shape, error)
+      if (.not. allocated(error)) call call%state%model%parameters%freeze(parameter%number, wanted)
    end subroutine freeze
 
    !> Steps so far, those before the file was written that the network comes from included
-   pure integer(i8) function steps(self)
+   integer(i8) function steps(self)
       !> The network
       class(array_network_type), intent(in) :: self
+      type(state_type), pointer :: state
       steps = 0_i8
-      if (associated(self%owned)) steps = self%owned%model%steps_done
+      call self%place%peek(state)
+      if (.not. associated(state)) return
+      if (allocated(state%model)) steps = state%model%steps_done
    end function steps
 
    !> Names of all parameters: `names(i)%text` is layer.weight, layer.bias, ...
@@ -286,16 +305,20 @@ contains
       type(name_type), allocatable, intent(out) :: found(:)
       !> It is not built
       type(error_type), allocatable, intent(out) :: error
-      call self%check_built(error)
-      if (.not. allocated(error)) call parameter_names(self%owned%model, found)
+      type(state_type), pointer :: state
+      call self%place%peek(state, error)
+      if (.not. allocated(error)) call parameter_names(state%model, found)
    end subroutine names
 
    !> How many numbers the network learns, frozen ones included; 0 where it is not built
    integer function parameter_count(self)
       !> The network
       class(array_network_type), intent(in) :: self
+      type(state_type), pointer :: state
       parameter_count = 0
-      if (associated(self%owned)) parameter_count = count_parameters(self%owned%model)
+      call self%place%peek(state)
+      if (.not. associated(state)) return
+      if (allocated(state%model)) parameter_count = count_parameters(state%model)
    end function parameter_count
 
    subroutine forward_array(self, x, y, error)
@@ -307,8 +330,10 @@ contains
       type(array_type), intent(in) :: y
       !> An array that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%run_forward(x, error)
-      if (.not. allocated(error)) call self%to_caller("y", self%owned%model%output(), y, error)
+      type(call_type) :: call
+      call call%begin(self%place, call_computes, error)
+      if (.not. allocated(error)) call run_forward(call%state, x, error)
+      if (.not. allocated(error)) call to_caller(call%state, "y", call%state%model%output(), y, error)
    end subroutine forward_array
 
    subroutine evaluate_array(self, x, target, loss, error)
@@ -322,11 +347,13 @@ contains
       real(dp), intent(out) :: loss
       !> An array that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
       type(tensor_type) :: placed
       loss = 0.0_dp
-      call self%run_forward(x, error)
-      if (.not. allocated(error)) call self%place(2, "target", target, placed, error)
-      if (.not. allocated(error)) call self%owned%model%compute_loss(placed, loss, error)
+      call call%begin(self%place, call_computes, error)
+      if (.not. allocated(error)) call run_forward(call%state, x, error)
+      if (.not. allocated(error)) call put(call%state, 2, "target", target, placed, error)
+      if (.not. allocated(error)) call call%state%model%compute_loss(placed, loss, error)
    end subroutine evaluate_array
 
    subroutine step_array(self, x, target, optimizer, loss, error)
@@ -342,18 +369,13 @@ contains
       real(dp), intent(out) :: loss
       !> As of `step_sp` of cnn_library_network
       type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
       type(tensor_type) :: placed(2)
-      type(generator_type) :: generator
       loss = 0.0_dp
-      call self%check_built(error)
-      if (.not. allocated(error)) call self%place(1, "x", x, placed(1), error)
-      if (.not. allocated(error)) call self%place(2, "target", target, placed(2), error)
-      call generator%seed(self%seed, self%steps() + 1_i8)
-      if (.not. allocated(error) .and. self%is_training) then
-         call draw_masks(self%owned%model, x, generator, error)
-      end if
+      call call%begin(self%place, call_changes, error)
+      if (.not. allocated(error)) call put_batch(call%state, x, target, placed, error)
       if (allocated(error)) return
-      call self%owned%model%step(placed(1), placed(2), optimizer, .true., loss, error, x%rank)
+      call call%state%model%step(placed(1), placed(2), optimizer, .true., loss, error, x%rank)
    end subroutine step_array
 
    !> A step without its update: forward, loss, backward
@@ -368,23 +390,18 @@ contains
       real(dp), intent(out) :: loss
       !> As of `compute_gradients_sp` of cnn_library_network
       type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
       type(tensor_type) :: placed(2)
-      type(generator_type) :: generator
       loss = 0.0_dp
-      call self%check_built(error)
-      if (.not. allocated(error)) call self%place(1, "x", x, placed(1), error)
-      if (.not. allocated(error)) call self%place(2, "target", target, placed(2), error)
-      call generator%seed(self%seed, self%steps() + 1_i8)
-      if (.not. allocated(error) .and. self%is_training) then
-         call draw_masks(self%owned%model, x, generator, error)
-      end if
-      if (.not. allocated(error)) call self%owned%model%forward(placed(1), error, x%rank)
-      if (.not. allocated(error)) call self%owned%model%compute_loss(placed(2), loss, error)
+      call call%begin(self%place, call_changes, error)
+      if (.not. allocated(error)) call put_batch(call%state, x, target, placed, error)
+      if (.not. allocated(error)) call call%state%model%forward(placed(1), error, x%rank)
+      if (.not. allocated(error)) call call%state%model%compute_loss(placed(2), loss, error)
       if (allocated(error)) return
       if (abs(loss) <= huge(loss)) then
-         call self%owned%model%backward(error)
+         call call%state%model%backward(error)
       else
-         call fail_to_converge(error, "step "//to_text(self%steps())//": the loss is "//to_text(loss)// &
+         call fail_to_converge(error, "step "//to_text(call%state%model%steps_done)//": the loss is "//to_text(loss)// &
             & ": the training diverges (a smaller lr?), and there are no gradients")
       end if
    end subroutine compute_gradients_array
@@ -396,8 +413,10 @@ contains
       type(array_type), intent(in) :: values
       !> Another kind or shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%check_gradients(values, error)
-      if (.not. allocated(error)) call copy_gradients(self%owned%model, values, .false., error)
+      type(call_type) :: call
+      call call%begin(self%place, call_reads, error)
+      if (.not. allocated(error)) call check_gradients(call%state%model, values, error)
+      if (.not. allocated(error)) call copy_gradients(call%state%model, values, .false., error)
    end subroutine get_gradients_array
 
    subroutine set_gradients_array(self, values, error)
@@ -407,24 +426,30 @@ contains
       type(array_type), intent(in) :: values
       !> Another kind or shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%check_gradients(values, error)
-      if (.not. allocated(error)) call copy_gradients(self%owned%model, values, .true., error)
+      type(call_type) :: call
+      call call%begin(self%place, call_changes, error)
+      if (.not. allocated(error)) call check_gradients(call%state%model, values, error)
+      if (allocated(error)) return
+      if (call%state%model%has_gradients()) then
+         call copy_gradients(call%state%model, values, .true., error)
+      else
+         call fail(error, "set_gradients: no gradients yet, call compute_gradients or pull_back first")
+      end if
    end subroutine set_gradients_array
 
    !> Refuse what is not one number for each parameter
-   subroutine check_gradients(self, values, error)
-      !> The network
-      class(array_network_type), intent(in) :: self
+   subroutine check_gradients(model, values, error)
+      !> The network's
+      class(model_type), intent(in) :: model
       !> The caller's
       type(array_type), intent(in) :: values
-      !> It is not built, or another kind or shape
+      !> Another kind or shape
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: expected
-      call self%check_built(error)
-      if (.not. allocated(error)) call check_kind("gradients", values, self%owned%model, error)
+      call check_kind("gradients", values, model, error)
       if (allocated(error)) return
-      expected%dtype = self%owned%model%dtype
-      expected%extent = [self%parameter_count(), 1, 1, 1]
+      expected%dtype = model%dtype
+      expected%extent = [count_parameters(model), 1, 1, 1]
       call check_same("gradients", values, expected, error)
    end subroutine check_gradients
 
@@ -436,8 +461,9 @@ contains
       class(optimizer_type), intent(in) :: optimizer
       !> No gradients since the last update, a setting out of its range, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%check_built(error)
-      if (.not. allocated(error)) call self%owned%model%update(optimizer, error)
+      type(call_type) :: call
+      call call%begin(self%place, call_changes, error)
+      if (.not. allocated(error)) call call%state%model%update(optimizer, error)
    end subroutine update
 
    subroutine pull_back_array(self, x, dy, dx, error)
@@ -451,18 +477,19 @@ contains
       type(array_type), intent(in) :: dx
       !> An array that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
       type(tensor_type) :: placed
-      call self%check_built(error)
+      call call%begin(self%place, call_changes, error)
       if (allocated(error)) return
-      if (self%owned%model%keep_activations == keep_needed) then
+      if (call%state%model%keep_activations == keep_needed) then
          call fail(error, "pull_back: the network keeps only what training needs, expected keep_activations=keep_all")
          return
       end if
-      call self%run_forward(x, error)
-      if (.not. allocated(error)) call self%place(2, "dy", dy, placed, error)
-      if (.not. allocated(error)) call self%owned%model%take_output_gradient(placed, error)
-      if (.not. allocated(error)) call self%owned%model%backward(error)
-      if (.not. allocated(error)) call self%to_caller("dx", self%owned%model%input_gradient, dx, error)
+      call run_forward(call%state, x, error)
+      if (.not. allocated(error)) call put(call%state, 2, "dy", dy, placed, error)
+      if (.not. allocated(error)) call call%state%model%take_output_gradient(placed, error)
+      if (.not. allocated(error)) call call%state%model%backward(error)
+      if (.not. allocated(error)) call to_caller(call%state, "dx", call%state%model%input_gradient, dx, error)
    end subroutine pull_back_array
 
    subroutine get_array(self, name, values, error)
@@ -474,11 +501,12 @@ contains
       type(array_type), intent(in) :: values
       !> No such name, another shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
       type(tensor_type) :: tensor
       type(shape_type) :: shape
-      call self%check_built(error)
-      if (.not. allocated(error)) call find_value(self%owned%model, name, tensor, shape, error)
-      if (.not. allocated(error)) call self%to_caller(name, tensor, values, error)
+      call call%begin(self%place, call_reads, error)
+      if (.not. allocated(error)) call find_value(call%state%model, name, tensor, shape, error)
+      if (.not. allocated(error)) call to_caller(call%state, name, tensor, values, error)
    end subroutine get_array
 
    subroutine get_output_array(self, layer, values, error)
@@ -490,11 +518,13 @@ contains
       type(array_type), intent(in) :: values
       !> As of `get_output_sp` of cnn_library_network
       type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
       type(tensor_type) :: tensor
       type(shape_type) :: shape
-      call self%check_built(error)
-      if (.not. allocated(error)) call find_output(self%owned%model, layer, tensor, shape, error)
-      if (.not. allocated(error)) call self%to_caller("output of "//layer, tensor, values, error)
+      call call%begin(self%place, call_reads, error)
+      if (.not. allocated(error)) call check_alone(call%state, error)
+      if (.not. allocated(error)) call find_output(call%state%model, layer, tensor, shape, error)
+      if (.not. allocated(error)) call to_caller(call%state, "output of "//layer, tensor, values, error)
    end subroutine get_output_array
 
    subroutine get_gradient_array(self, name, values, error)
@@ -506,11 +536,13 @@ contains
       type(array_type), intent(in) :: values
       !> As of `get_gradient_sp` of cnn_library_network
       type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
       type(tensor_type) :: tensor
       type(shape_type) :: shape
-      call self%check_built(error)
-      if (.not. allocated(error)) call find_gradient(self%owned%model, name, tensor, shape, error)
-      if (.not. allocated(error)) call self%to_caller("gradient of "//name, tensor, values, error)
+      call call%begin(self%place, call_reads, error)
+      if (.not. allocated(error)) call check_alone(call%state, error)
+      if (.not. allocated(error)) call find_gradient(call%state%model, name, tensor, shape, error)
+      if (.not. allocated(error)) call to_caller(call%state, "gradient of "//name, tensor, values, error)
    end subroutine get_gradient_array
 
    subroutine set_array(self, name, values, error)
@@ -522,54 +554,68 @@ contains
       type(array_type), intent(in) :: values
       !> No such name, another shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
       type(tensor_type) :: tensor
       type(shape_type) :: shape
-      call self%check_built(error)
-      if (.not. allocated(error)) call find_value(self%owned%model, name, tensor, shape, error)
+      call call%begin(self%place, call_changes, error)
+      if (.not. allocated(error)) call find_value(call%state%model, name, tensor, shape, error)
       if (.not. allocated(error)) call check_same(name, values, tensor, error)
       if (allocated(error)) return
       if (values%on_device) then
-         call self%owned%model%backend%convert(values%tensor, tensor, error)
+         call call%state%model%backend%convert(values%tensor, tensor, error)
       else
-         call self%owned%model%backend%copy_in(values%tensor%address, tensor, error)
+         call call%state%model%backend%copy_in(values%tensor%address, tensor, error)
       end if
    end subroutine set_array
 
-   !> Refuse what is no network yet
-   subroutine check_built(self, error)
-      !> The network
-      class(array_network_type), intent(in) :: self
-      !> It is not built, or what made it so
+   !> Refuse outputs of which nobody knows whose they are
+   subroutine check_alone(state, error)
+      !> Of the network
+      type(state_type), intent(in) :: state
+      !> Several threads have computed at the same time
       type(error_type), allocatable, intent(out) :: error
-      if (allocated(self%failure)) then
-         error = self%failure
-      else if (.not. associated(self%owned)) then
-         call fail(error, "network: it is not built, expected build or load first")
-      else if (self%owner /= self%address()) then
-         call fail(error, "network: a copy that no assignment has made (allocate with source, an array "// &
-            & "constructor), expected an assignment")
-      end if
-   end subroutine check_built
+      if (state%is_mixed) call fail(error, "network: several threads have computed at the same time, expected one, "// &
+         & "or a copy for each, where outputs and gradients of layers are asked for")
+   end subroutine check_alone
 
    !> Outputs of all layers
-   subroutine run_forward(self, x, error)
-      !> The network
-      class(array_network_type), intent(inout) :: self
+   subroutine run_forward(state, x, error)
+      !> Of the network
+      type(state_type), intent(inout) :: state
       !> Input
       type(array_type), intent(in) :: x
       !> An array that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: placed
-      call self%check_built(error)
-      if (.not. allocated(error)) call self%place(1, "x", x, placed, error)
-      if (.not. allocated(error) .and. self%is_training) call draw_masks(self%owned%model, x, self%generator, error)
-      if (.not. allocated(error)) call self%owned%model%forward(placed, error, x%rank)
+      call put(state, 1, "x", x, placed, error)
+      if (.not. allocated(error) .and. state%is_training) call draw_masks(state%model, x, state%generator, error)
+      if (.not. allocated(error)) call state%model%forward(placed, error, x%rank)
    end subroutine run_forward
 
+   !> Input and target of a step, and its masks
+   subroutine put_batch(state, x, target, placed, error)
+      !> Of the network
+      type(state_type), intent(inout) :: state
+      !> Input
+      type(array_type), intent(in) :: x
+      !> What the output should be
+      type(array_type), intent(in) :: target
+      !> Both in the network's memory
+      type(tensor_type), intent(out) :: placed(2)
+      !> An array that does not fit, or no memory
+      type(error_type), allocatable, intent(out) :: error
+      type(generator_type) :: generator
+      call put(state, 1, "x", x, placed(1), error)
+      if (.not. allocated(error)) call put(state, 2, "target", target, placed(2), error)
+      if (allocated(error) .or. .not. state%is_training) return
+      call generator%seed(state%seed, state%model%steps_done + 1_i8)
+      call draw_masks(state%model, x, generator, error)
+   end subroutine put_batch
+
    !> An array in the network's memory: where it is, or its copy there
-   subroutine place(self, number, name, array, tensor, error)
-      !> The network
-      class(array_network_type), intent(inout) :: self
+   subroutine put(state, number, name, array, tensor, error)
+      !> Of the network
+      type(state_type), intent(inout) :: state
       !> Which of the copies it may have
       integer, intent(in) :: number
       !> The array's, for messages
@@ -580,24 +626,24 @@ contains
       type(tensor_type), intent(out) :: tensor
       !> Another kind or rank than it may have, or no memory
       type(error_type), allocatable, intent(out) :: error
-      call check_kind(name, array, self%owned%model, error)
+      call check_kind(name, array, state%model, error)
       if (allocated(error)) return
       tensor = array%tensor
-      if (array%on_device .or. self%owned%model%backend%in_host_memory) return
-      associate (copy => self%staged(number))
+      if (array%on_device .or. state%model%backend%in_host_memory) return
+      associate (copy => state%staged(number), backend => state%model%backend)
          if (any(copy%extent /= tensor%extent)) then
-            call self%owned%model%backend%release(copy)
-            call self%owned%model%backend%allocate(tensor%dtype, tensor%extent, copy, error)
+            call backend%release(copy)
+            call backend%allocate(tensor%dtype, tensor%extent, copy, error)
          end if
-         if (.not. allocated(error)) call self%owned%model%backend%copy_in(tensor%address, copy, error)
+         if (.not. allocated(error)) call backend%copy_in(tensor%address, copy, error)
          tensor = copy
       end associate
-   end subroutine place
+   end subroutine put
 
    !> What the network has found, in the caller's array
-   subroutine to_caller(self, name, tensor, array, error)
-      !> The network
-      class(array_network_type), intent(in) :: self
+   subroutine to_caller(state, name, tensor, array, error)
+      !> Of the network
+      type(state_type), intent(in) :: state
       !> The array's, for messages
       character(len=*), intent(in) :: name
       !> In the network's memory
@@ -606,13 +652,13 @@ contains
       type(array_type), intent(in) :: array
       !> Another kind or shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call check_kind(name, array, self%owned%model, error)
+      call check_kind(name, array, state%model, error)
       if (.not. allocated(error)) call check_same(name, array, tensor, error)
       if (allocated(error)) return
       if (array%on_device) then
-         call self%owned%model%backend%convert(tensor, array%tensor, error)
+         call state%model%backend%convert(tensor, array%tensor, error)
       else
-         call self%owned%model%backend%copy_out(tensor, array%tensor%address, error)
+         call state%model%backend%copy_out(tensor, array%tensor%address, error)
       end if
    end subroutine to_caller
 
@@ -625,7 +671,9 @@ contains
       class(model_type), intent(in) :: model
       !> Another element type, another number of dimensions, or another memory
       type(error_type), allocatable, intent(out) :: error
-      if (array%rank < 1 .or. array%rank > size(array%tensor%extent)) then
+      if (array%rank == 0 .and. .not. array%tensor%is_allocated()) then
+         call fail(error, name//": a null pointer, expected an array")
+      else if (array%rank < 1 .or. array%rank > size(array%tensor%extent)) then
          call fail(error, name//": a scalar or more than 4 dimensions, expected 1 to 4")
       else if (array%tensor%dtype /= model%dtype) then
          call fail(error, name//": "//dtype_name(array%tensor%dtype)//", expected the network's "// &
@@ -657,79 +705,18 @@ contains
    end subroutine check_same
 
    !> A copy that learns by itself
-   impure elemental subroutine assign(self, other)
+   impure elemental subroutine assign_network(to, from)
       !> Becomes the copy; what it was before is gone. Where there is no memory for it, its calls say so
-      class(array_network_type), intent(inout) :: self
+      class(array_network_type), intent(inout) :: to
       !> Copied
-      class(array_network_type), intent(in) :: other
-      class(model_type), allocatable :: model
-      type(error_type), allocatable :: error
-      if (associated(other%owned)) call copy_network(other%owned%model, other%description, other%device, model, error)
-      call self%release_model()
-      self%description = other%description
-      self%seed = other%seed
-      self%generator = other%generator
-      self%is_training = other%is_training
-      if (allocated(self%failure)) deallocate (self%failure)
-      if (allocated(other%failure)) allocate (self%failure, source=other%failure)
-      if (.not. associated(other%owned)) return
-      self%device = other%device
-      if (.not. allocated(error)) call self%own(model, error)
-      if (allocated(error)) then
-         call move_alloc(error, self%failure)
-      else
-         call self%owned%model%set_training(self%is_training)
-      end if
-   end subroutine assign
-
-   !> Where the variable is
-   integer(c_intptr_t) function address(self)
-      !> The network
-      class(array_network_type), target, intent(in) :: self
-      address = transfer(c_loc(self%place_mark), address)
-   end function address
-
-   !> Take what was made for this network.
-   !> On a device it works on the default stream, in the order of what the caller queues there: CUDA Fortran's and
-   !> OpenACC's kernels and copies
-   subroutine own(self, model, error)
-      !> The network, which has none
-      class(array_network_type), intent(inout) :: self
-      !> Is its from now on, but after an error
-      class(model_type), allocatable, intent(inout) :: model
-      !> Of the device
-      type(error_type), allocatable, intent(out) :: error
-      call model%backend%use_stream(c_null_ptr, .false., error)
-      if (allocated(error)) return
-      allocate (self%owned)
-      call move_alloc(model, self%owned%model)
-      self%owner = self%address()
-   end subroutine own
-
-   !> Give the memory of a network back; it is not built afterwards
-   subroutine release_model(self)
-      !> The network
-      class(array_network_type), intent(inout) :: self
-      integer :: i
-      if (.not. associated(self%owned)) return
-      if (self%owner /= self%address()) then
-         ! Another's
-         nullify (self%owned)
-         self%staged = tensor_type()
-         return
-      end if
-      do i = 1, size(self%staged)
-         call self%owned%model%backend%release(self%staged(i))
-      end do
-      ! By itself, so that it is finalized
-      deallocate (self%owned%model)
-      deallocate (self%owned)
-   end subroutine release_model
+      class(array_network_type), intent(in) :: from
+      call to%place%copy_from(from%place)
+   end subroutine assign_network
 
    impure elemental subroutine destroy(self)
       !> The network
       type(array_network_type), intent(inout) :: self
-      call self%release_model()
+      call self%place%release()
    end subroutine destroy
 
 end module cnn_library_array_network

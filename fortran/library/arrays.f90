@@ -4,7 +4,8 @@ module cnn_library_arrays
    use, intrinsic :: iso_c_binding, only : c_loc, c_ptr
    use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, dtype_none, sp
    use cnn_core_tensor, only : tensor_type
-   use cnn_core_text, only : list_length, to_text
+   use cnn_core_text, only : list_length, shape_list
+   use cnn_library_any_kind, only : integer_of, integers_of
    implicit none
    private
 
@@ -49,14 +50,14 @@ contains
       !> Of the first element
       type(c_ptr), intent(in) :: address
       !> One to four, as Fortran's `shape`
-      integer, intent(in) :: extents(:)
+      class(*), intent(in) :: extents(:)
       !> Of its real numbers: `sp` or `dp`
-      integer, intent(in) :: kind
+      class(*), intent(in) :: kind
       integer :: dtype
       dtype = dtype_none
-      if (kind == sp) dtype = dtype_float32
-      if (kind == dp) dtype = dtype_float64
-      array = array_at(address, dtype, extents)
+      if (integer_of(kind) == sp) dtype = dtype_float32
+      if (integer_of(kind) == dp) dtype = dtype_float64
+      array = array_at(address, dtype, integers_of(extents))
       array%on_device = .true.
    end function device_array
 
@@ -75,12 +76,12 @@ contains
       if (array%rank >= 1 .and. array%rank <= most) array%tensor%dtype = dtype
    end function array_at
 
-   !> As Fortran prints it: (w, h, c, n)
+   !> As its reader writes it: (w, h, c, n) in Fortran
    pure function shape_text(self) result(text)
       !> The array
       class(array_type), intent(in) :: self
       character(len=list_length(self%tensor%extent(:min(self%rank, most)))) :: text
-      text = to_text(self%tensor%extent(:min(self%rank, most)))
+      text = shape_list(self%tensor%extent(:min(self%rank, most)))
    end function shape_text
 
 end module cnn_library_arrays

@@ -4,10 +4,12 @@
 !> A network is a pointer to one of Fortran. Shapes are C's, the slowest dimension first: torch's (n, c, h, w), which is
 !> Fortran's (w, h, c, n). Functions give 0, or 1 with a message, or 2 where a training diverges.
 module cnn_library_c_interface
+   use, intrinsic :: ieee_arithmetic, only : ieee_is_nan
    use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_double, c_f_pointer, c_int, c_int64_t, c_loc, &
       & c_null_char, c_null_ptr, c_ptr
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
+   use cnn_core_text, only : for_c, for_files, reader
    use cnn_library_arrays, only : array_at, array_type
    use cnn_library_layers, only : layer
    use cnn_library_network, only : network_type
@@ -167,9 +169,9 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Input
-      type(cnn_array), intent(in) :: x
+      type(cnn_array), intent(in), optional :: x
       !> Output, is overwritten
-      type(cnn_array), intent(in) :: y
+      type(cnn_array), intent(in), optional :: y
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -183,24 +185,26 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Input
-      type(cnn_array), intent(in) :: x
+      type(cnn_array), intent(in), optional :: x
       !> What the output should be
-      type(cnn_array), intent(in) :: target
+      type(cnn_array), intent(in), optional :: target
       !> Its type in exchange files and its settings: adam lr=0.001
       type(c_ptr), value :: optimizer
       !> Of the parameters before the step
-      real(c_double), intent(out) :: loss
+      real(c_double), intent(out), optional :: loss
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
       class(optimizer_type), allocatable :: made
       type(error_type), allocatable :: error
       character(len=:), allocatable :: text
-      loss = 0.0_c_double
+      real(c_double) :: found_loss
       call read_text(optimizer, "", text)
+      found_loss = 0.0_c_double
       call find(network, found, error)
       if (.not. allocated(error)) call make(text, made, error)
-      if (.not. allocated(error)) call found%step(described(x), described(target), made, loss, error)
+      if (.not. allocated(error)) call found%step(described(x), described(target), made, found_loss, error)
+      if (present(loss)) loss = found_loss
       call hand_over(error, message, cnn_step)
    end function cnn_step
 
@@ -208,11 +212,11 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Input
-      type(cnn_array), intent(in) :: x
+      type(cnn_array), intent(in), optional :: x
       !> Gradient of what is wanted with respect to the output
-      type(cnn_array), intent(in) :: dy
+      type(cnn_array), intent(in), optional :: dy
       !> Gradient with respect to the input, is overwritten
-      type(cnn_array), intent(in) :: dx
+      type(cnn_array), intent(in), optional :: dx
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -228,7 +232,7 @@ contains
       !> layer.weight, layer.bias, layer.running_mean, ...
       type(c_ptr), value :: name
       !> Is overwritten
-      type(cnn_array), intent(in) :: values
+      type(cnn_array), intent(in), optional :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -246,7 +250,7 @@ contains
       !> layer.weight, layer.bias, layer.running_mean, ...
       type(c_ptr), value :: name
       !> Its new values
-      type(cnn_array), intent(in) :: values
+      type(cnn_array), intent(in), optional :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -264,7 +268,7 @@ contains
       !> layer.weight, layer.bias, layer, or input
       type(c_ptr), value :: name
       !> Is overwritten
-      type(cnn_array), intent(in) :: values
+      type(cnn_array), intent(in), optional :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -281,18 +285,20 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Input
-      type(cnn_array), intent(in) :: x
+      type(cnn_array), intent(in), optional :: x
       !> What the output should be
-      type(cnn_array), intent(in) :: target
+      type(cnn_array), intent(in), optional :: target
       !> Of the parameters as they are
-      real(c_double), intent(out) :: loss
+      real(c_double), intent(out), optional :: loss
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
       type(error_type), allocatable :: error
-      loss = 0.0_c_double
+      real(c_double) :: found_loss
+      found_loss = 0.0_c_double
       call find(network, found, error)
-      if (.not. allocated(error)) call found%compute_gradients(described(x), described(target), loss, error)
+      if (.not. allocated(error)) call found%compute_gradients(described(x), described(target), found_loss, error)
+      if (present(loss)) loss = found_loss
       call hand_over(error, message, cnn_compute_gradients)
    end function cnn_compute_gradients
 
@@ -300,14 +306,14 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Numbers that it learns
-      integer(c_int), intent(out) :: count
+      integer(c_int), intent(out), optional :: count
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
       type(error_type), allocatable :: error
-      count = 0_c_int
+      if (present(count)) count = 0_c_int
       call find(network, found, error)
-      if (.not. allocated(error)) count = int(found%parameter_count(), c_int)
+      if (.not. allocated(error) .and. present(count)) count = int(found%parameter_count(), c_int)
       call hand_over(error, message, cnn_parameter_count)
    end function cnn_parameter_count
 
@@ -315,7 +321,7 @@ contains
       !> After `cnn_compute_gradients`, a step or `cnn_pull_back`
       type(c_ptr), value :: network
       !> Of one dimension, is overwritten
-      type(cnn_array), intent(in) :: values
+      type(cnn_array), intent(in), optional :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -329,7 +335,7 @@ contains
       !> After `cnn_compute_gradients`, a step or `cnn_pull_back`
       type(c_ptr), value :: network
       !> Of one dimension
-      type(cnn_array), intent(in) :: values
+      type(cnn_array), intent(in), optional :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -365,6 +371,8 @@ contains
       !> Null
       type(error_type), allocatable, intent(out) :: error
       nullify (found)
+      ! Until `hand_over`
+      reader = for_c
       if (c_associated(network)) then
          call c_f_pointer(network, found)
       else
@@ -375,10 +383,11 @@ contains
    !> An array as Fortran has it; what cannot be is refused by whom it is given to
    type(array_type) function described(array)
       !> As C has it
-      type(cnn_array), intent(in) :: array
+      type(cnn_array), intent(in), optional :: array
       integer(c_int), pointer :: extents(:)
-      integer :: reversed(max(array%rank, 0))
-      reversed = 0
+      integer, allocatable :: reversed(:)
+      if (.not. present(array)) return
+      allocate (reversed(max(array%rank, 0)), source=0)
       if (c_associated(array%shape)) then
          call c_f_pointer(array%shape, extents, [size(reversed)])
          reversed = extents(size(reversed):1:-1)
@@ -397,7 +406,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(attributes_type) :: given
       type(setting_type), allocatable :: known(:)
-      integer :: i, j
+      integer :: i, j, k
       i = index(text//" ", " ")
       call make_optimizer(text(:i - 1), optimizer, error)
       if (allocated(error)) return
@@ -409,8 +418,12 @@ contains
          end do
          if (j > size(known)) then
             call fail(error, "optimizer "//text//": no setting "//given%items(i)%name//" with one number")
-            return
+         else if (ieee_is_nan(given%items(i)%numbers(1))) then
+            call fail(error, "optimizer "//text//": "//given%items(i)%name//" is no number, expected one")
+         else if (any([(given%items(k)%name == given%items(i)%name, k=1, i - 1)])) then
+            call fail(error, "optimizer "//text//": "//given%items(i)%name//" is there twice, expected once")
          end if
+         if (allocated(error)) return
          known(j)%value = given%items(i)%numbers(1)
       end do
       call optimizer%set(real(known%value, dp), error)
@@ -456,6 +469,7 @@ contains
       integer(c_int), intent(out) :: status
       character(kind=c_char), pointer :: letters(:)
       integer :: i, n
+      reader = for_files
       status = 0_c_int
       n = 0
       if (allocated(error)) then

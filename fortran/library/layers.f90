@@ -1,10 +1,11 @@
 ! SPDX-License-Identifier: MIT
 !> Layers by torch's names and arguments, for `network_type%add`.
 !>
-!> A height and a width are alike here. Others, and every operation that has no function here, are had as
-!> `layer("type", "name=numbers ...")`, as exchange files have them.
+!> Integers and logicals may be of any kind. A height and a width are alike here. Others, and every operation that has
+!> no function here, are had as `layer("type", "name=numbers ...")`, as exchange files have them.
 module cnn_library_layers
    use cnn_core_kinds, only : dp
+   use cnn_library_any_kind, only : is_true, number_of
    use cnn_operations_attributes, only : attribute_type, attributes_from, attributes_type
    implicit none
    private
@@ -41,21 +42,21 @@ contains
    !> A convolution, which learns a weight (s, r, in_channels/groups, out_channels) and a bias (out_channels)
    type(layer_type) function conv2d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
       !> Channels of the input
-      integer, intent(in) :: in_channels
+      class(*), intent(in) :: in_channels
       !> Channels of the output
-      integer, intent(in) :: out_channels
+      class(*), intent(in) :: out_channels
       !> Height and width of the filters
-      integer, intent(in) :: kernel_size
+      class(*), intent(in) :: kernel_size
       !> From window to window; 1
-      integer, intent(in), optional :: stride
+      class(*), intent(in), optional :: stride
       !> Zeros around the image; 0
-      integer, intent(in), optional :: padding
+      class(*), intent(in), optional :: padding
       !> Between the pixels of a window; 1
-      integer, intent(in), optional :: dilation
+      class(*), intent(in), optional :: dilation
       !> Of channels that see only each other; 1
-      integer, intent(in), optional :: groups
+      class(*), intent(in), optional :: groups
       !> Whether there is one; yes
-      logical, intent(in), optional :: bias
+      class(*), intent(in), optional :: bias
       conv2d = layer("conv2d")
       call conv2d%put_integer("in_channels", in_channels)
       call conv2d%put_integer("out_channels", out_channels)
@@ -71,23 +72,23 @@ contains
    type(layer_type) function conv_transpose2d(in_channels, out_channels, kernel_size, stride, padding, &
       & output_padding, dilation, groups, bias)
       !> Channels of the input
-      integer, intent(in) :: in_channels
+      class(*), intent(in) :: in_channels
       !> Channels of the output
-      integer, intent(in) :: out_channels
+      class(*), intent(in) :: out_channels
       !> Height and width of the filters
-      integer, intent(in) :: kernel_size
+      class(*), intent(in) :: kernel_size
       !> Of the convolution that it transposes; 1
-      integer, intent(in), optional :: stride
+      class(*), intent(in), optional :: stride
       !> Of the convolution that it transposes; 0
-      integer, intent(in), optional :: padding
+      class(*), intent(in), optional :: padding
       !> Rows and columns more at the end of the output; 0
-      integer, intent(in), optional :: output_padding
+      class(*), intent(in), optional :: output_padding
       !> Between the pixels of a window; 1
-      integer, intent(in), optional :: dilation
+      class(*), intent(in), optional :: dilation
       !> Of channels that see only each other; 1
-      integer, intent(in), optional :: groups
+      class(*), intent(in), optional :: groups
       !> Whether there is one; yes
-      logical, intent(in), optional :: bias
+      class(*), intent(in), optional :: bias
       conv_transpose2d = conv2d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
       conv_transpose2d%kind = "conv_transpose2d"
       call conv_transpose2d%put_pair("output_padding", output_padding)
@@ -96,11 +97,11 @@ contains
    !> Sums of all features, which learns a weight (in_features, out_features) and a bias (out_features)
    type(layer_type) function linear(in_features, out_features, bias)
       !> First extent of the input
-      integer, intent(in) :: in_features
+      class(*), intent(in) :: in_features
       !> First extent of the output
-      integer, intent(in) :: out_features
+      class(*), intent(in) :: out_features
       !> Whether there is one; yes
-      logical, intent(in), optional :: bias
+      class(*), intent(in), optional :: bias
       linear = layer("linear")
       call linear%put_integer("in_features", in_features)
       call linear%put_integer("out_features", out_features)
@@ -110,7 +111,7 @@ contains
    !> A batch normalisation with running statistics, which learns a weight and a bias (num_features)
    type(layer_type) function batch_norm2d(num_features, eps, momentum)
       !> Channels
-      integer, intent(in) :: num_features
+      class(*), intent(in) :: num_features
       !> Added to the variance; 1e-5
       real(dp), intent(in), optional :: eps
       !> Part of the batch's statistics in the new running ones; 0.1
@@ -125,11 +126,11 @@ contains
    !> The largest number of each window
    type(layer_type) function max_pool2d(kernel_size, stride, padding)
       !> Height and width of the windows
-      integer, intent(in) :: kernel_size
+      class(*), intent(in) :: kernel_size
       !> From window to window; the kernel's size
-      integer, intent(in), optional :: stride
+      class(*), intent(in), optional :: stride
       !> Around the image; 0
-      integer, intent(in), optional :: padding
+      class(*), intent(in), optional :: padding
       max_pool2d = layer("max_pool2d")
       call max_pool2d%put_pair("kernel_size", kernel_size)
       if (.not. present(stride)) call max_pool2d%put_pair("stride", kernel_size)
@@ -140,11 +141,11 @@ contains
    !> The mean of each window, in which padding counts as zeros
    type(layer_type) function avg_pool2d(kernel_size, stride, padding)
       !> Height and width of the windows
-      integer, intent(in) :: kernel_size
+      class(*), intent(in) :: kernel_size
       !> From window to window; the kernel's size
-      integer, intent(in), optional :: stride
+      class(*), intent(in), optional :: stride
       !> Zeros around the image; 0
-      integer, intent(in), optional :: padding
+      class(*), intent(in), optional :: padding
       avg_pool2d = max_pool2d(kernel_size, stride, padding)
       avg_pool2d%kind = "avg_pool2d"
    end function avg_pool2d
@@ -156,8 +157,8 @@ contains
       !> The hyperparameter's
       character(len=*), intent(in) :: name
       !> Both integers
-      integer, intent(in), optional :: value
-      if (present(value)) call self%put_numbers(name, real([value, value], dp))
+      class(*), intent(in), optional :: value
+      if (present(value)) call self%put_numbers(name, [number_of(value), number_of(value)])
    end subroutine put_pair
 
    !> A hyperparameter of one integer; none where it is not there
@@ -167,8 +168,8 @@ contains
       !> The hyperparameter's
       character(len=*), intent(in) :: name
       !> The integer
-      integer, intent(in), optional :: value
-      if (present(value)) call self%put_numbers(name, [real(value, dp)])
+      class(*), intent(in), optional :: value
+      if (present(value)) call self%put_numbers(name, [number_of(value)])
    end subroutine put_integer
 
    !> A hyperparameter of one real number; none where it is not there
@@ -189,8 +190,8 @@ contains
       !> The hyperparameter's
       character(len=*), intent(in) :: name
       !> Whether it is 1
-      logical, intent(in), optional :: value
-      if (present(value)) call self%put_numbers(name, [merge(1.0_dp, 0.0_dp, value)])
+      class(*), intent(in), optional :: value
+      if (present(value)) call self%put_numbers(name, [merge(1.0_dp, 0.0_dp, is_true(value))])
    end subroutine put_flag
 
    subroutine put_numbers(self, name, numbers)

@@ -6,11 +6,13 @@
 !>           they are; what is not contiguous the compiler copies. For arrays on a GPU see `device_array`.
 !> Errors.   Every call may give one in its last argument. What is wrong with a layer is said by `build`.
 !> Copies.   `a = b` makes a copy that learns by itself. What a network has is given back when it goes out of scope.
-!> Threads.  Several threads may work at once, each with networks of its own.
+!> Threads.  Several threads may work at once, each with networks of its own; on one network only calls that leave it as
+!>           it is.
+!> Traps.    No call ends at a floating-point trap of the caller's, or leaves a flag.
 module cnn_library_network
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, sp
-   use cnn_library_array_network, only : array_network_type
+   use cnn_library_array_network, only : array_network_type, assign_network
    use cnn_library_arrays, only : array_of
    use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
@@ -18,6 +20,8 @@ module cnn_library_network
 
    type, extends(array_network_type), public :: network_type
    contains
+      !> A copy that learns by itself. Not of the type that this one extends: gfortran would not find it for components
+      generic, public :: assignment(=) => assign
       !> y of x
       generic, public :: forward => forward_sp, forward_dp
       !> The loss of x and target
@@ -37,6 +41,7 @@ module cnn_library_network
       generic, public :: get_gradient => get_gradient_sp, get_gradient_dp
       !> Values for a parameter, or for what a layer keeps
       generic, public :: set => set_sp, set_dp
+      procedure, private :: assign
       procedure, private :: forward_sp, forward_dp, evaluate_sp, evaluate_dp, step_sp, step_dp
       procedure, private :: pull_back_sp, pull_back_dp, get_sp, get_dp, get_output_sp, get_output_dp
       procedure, private :: get_gradient_sp, get_gradient_dp, set_sp, set_dp
@@ -45,6 +50,14 @@ module cnn_library_network
    end type network_type
 
 contains
+
+   impure elemental subroutine assign(self, other)
+      !> Becomes the copy; what it was before is gone. Where there is no memory for it, its calls say so
+      class(network_type), intent(inout) :: self
+      !> Copied
+      class(network_type), intent(in) :: other
+      call assign_network(self, other)
+   end subroutine assign
 
    subroutine forward_sp(self, x, y, error)
       !> The network
@@ -180,21 +193,21 @@ contains
    end subroutine get_gradients_dp
 
    subroutine set_gradients_sp(self, values, error)
-      !> The network, after `compute_gradients`, `step` or `pull_back`
+      !> The network, after `compute_gradients` or `pull_back`
       class(network_type), intent(inout) :: self
       !> As of `get_gradients`; what `update` takes from now on
       real(sp), contiguous, intent(in) :: values(..)
-      !> Another shape or kind, or an error of the device
+      !> Another shape or kind, no gradients before, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       call self%set_gradients_array(array_of(values), error)
    end subroutine set_gradients_sp
 
    subroutine set_gradients_dp(self, values, error)
-      !> The network, after `compute_gradients`, `step` or `pull_back`
+      !> The network, after `compute_gradients` or `pull_back`
       class(network_type), intent(inout) :: self
       !> As of `get_gradients`; what `update` takes from now on
       real(dp), contiguous, intent(in) :: values(..)
-      !> Another shape or kind, or an error of the device
+      !> Another shape or kind, no gradients before, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       call self%set_gradients_array(array_of(values), error)
    end subroutine set_gradients_dp

@@ -3,6 +3,7 @@
 !> from step to step, as schedules do. Settings that are out of their range are an error of the step.
 module cnn_library_optimizers
    use cnn_core_kinds, only : dp
+   use cnn_library_any_kind, only : is_true
    use cnn_core_sgd, only : sgd_type
    use cnn_optimizers_adam, only : adam_type
    use cnn_optimizers_sgd, only : sgd_optimizer_type
@@ -24,13 +25,13 @@ contains
       !> 0
       real(dp), intent(in), optional :: weight_decay
       !> No
-      logical, intent(in), optional :: nesterov
+      class(*), intent(in), optional :: nesterov
       type(sgd_type) :: settings
       settings%lr = lr
       if (present(momentum)) settings%momentum = momentum
       if (present(dampening)) settings%dampening = dampening
       if (present(weight_decay)) settings%weight_decay = weight_decay
-      if (present(nesterov)) settings%nesterov = nesterov
+      if (present(nesterov)) settings%nesterov = is_true(nesterov)
       sgd = sgd_optimizer_type(settings)
    end function sgd
 

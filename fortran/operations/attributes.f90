@@ -238,9 +238,14 @@ contains
       class(attributes_type), intent(in) :: self
       !> Names the first
       type(error_type), allocatable, intent(out) :: error
-      integer :: i
+      integer :: i, j
       do i = 1, size(self%items)
          if (self%items(i)%is_known) cycle
+         if (any([(self%items(j)%name == self%items(i)%name .and. self%items(j)%is_known, j=1, size(self%items))])) then
+            call fail(error, "model: "//trim(self%what)//" "//self%node//" has the attribute '"//self%items(i)%name// &
+               & "' twice, expected once")
+            return
+         end if
          call fail(error, "model: "//trim(self%what)//" "//self%node//" has the unknown attribute '"// &
             & self%items(i)%name//"'")
          return

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The shape of a tensor of a graph: up to four extents, and how many of them there are.
 module cnn_operations_shape
-   use cnn_core_text, only : list_length, to_text
+   use cnn_core_text, only : list_length, shape_list
    implicit none
    private
 
@@ -25,12 +25,12 @@ contains
       shape_of%extent(:size(extents)) = extents
    end function shape_of
 
-   !> As numpy and torch print it: `(n, c, h, w)`
+   !> As its reader writes it, torch `(n, c, h, w)`
    pure function text(self)
       !> The shape
       class(shape_type), intent(in) :: self
       character(len=list_length(self%extent(:self%rank))) :: text
-      text = to_text(self%extent(self%rank:1:-1))
+      text = shape_list(self%extent(:self%rank))
    end function text
 
 end module cnn_operations_shape

@@ -14,8 +14,10 @@ import pytest
 from tests import ROOT
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-fopenmp", "-g", "-O1"]
+#: With which climate models are compiled
+TRAPS = "-ffpe-trap=invalid,zero,overflow"
 #: By the ending of a source
-FLAGS = {".f90": ["-std=f2018", "-fcheck=bounds", *WARNINGS], ".c": ["-std=c99", "-pedantic", *WARNINGS]}
+FLAGS = {".f90": ["-std=f2018", "-fcheck=bounds", TRAPS, *WARNINGS], ".c": ["-std=c99", "-pedantic", *WARNINGS]}
 
 
 def compiled(source: Path, folder: Path, *flags: str) -> Path:

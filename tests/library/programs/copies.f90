@@ -70,9 +70,6 @@ contains
       print "(a, es9.2)", "built twice ", abs(loss - loss_copy)
       if (allocated(error)) print "(a)", error%message
       allocate (others(1), source=[net])
-      call others(1)%forward(x, x, error)
-      print "(a)", error%message
-      others(1) = net
       call others(1)%step(x, x, adam(), loss, error)
       call net%step(x, x, adam(), loss_copy, error)
       print "(a, es9.2)", "of its own ", abs(loss - loss_copy)

@@ -76,6 +76,22 @@ int main(int count, char **arguments)
    printf("%d %s\n", cnn_step(net, &xs, &targets, "sgd rate=1", &loss, message), message);
    printf("%d %s\n", cnn_load(again, "none.h5", NULL, NULL, message), message);
    printf("%d\n", cnn_load(again, "none.h5", NULL, NULL, NULL));
+   /* Null where an array is wanted, where a number is not wanted, and texts that say nothing or two things */
+   printf("%d %s\n", cnn_forward(net, NULL, &ys, message), message);
+   printf("%d %s\n", cnn_step(net, &xs, NULL, optimizer, &loss, message), message);
+   printf("%d %s\n", cnn_get(net, "conv1.weight", NULL, message), message);
+   printf("%d\n", cnn_step(net, &xs, &targets, optimizer, NULL, message));
+   printf("%d\n", cnn_parameter_count(net, NULL, message));
+   printf("%d %s\n", cnn_step(net, &xs, &targets, "sgd lr=abc", &loss, message), message);
+   printf("%d %s\n", cnn_step(net, &xs, &targets, "sgd lr=1 lr=2", &loss, message), message);
+   printf("%d %s\n", cnn_save(net, "", optimizer, message), message);
+   const cnn_array once = {y, &numbers, 1, CNN_FLOAT32, 0};
+   printf("%d %s\n", cnn_set_gradients(again, &once, message), message);
+   cnn_network *twice = cnn_new();
+   check(cnn_add(twice, "twice", "conv2d", "in_channels=1 out_channels=1 kernel_size=3,3 padding=1,1 padding=0,0", NULL,
+                 message));
+   printf("%d %s\n", cnn_build(twice, NULL, NULL, NULL, 0, message), message);
+   cnn_free(twice);
    cnn_free(net);
    cnn_free(again);
    cnn_free(NULL);

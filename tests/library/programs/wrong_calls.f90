@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> Calls that cannot be done, each with its message; the network is right after each of them.
 program wrong_calls
+   use, intrinsic :: ieee_arithmetic, only : ieee_quiet_nan, ieee_value
    use, intrinsic :: iso_c_binding, only : c_null_ptr
    use cnn
    implicit none
@@ -85,7 +86,9 @@ program wrong_calls
    call say("no folder")
    x(1, 1, 1, 1) = huge(x)
    call net%step(x, x, sgd(lr=0.1_dp), loss, error)
-   call say("good")
+   if (.not. error%diverged) error stop "gradients that are not finite are a divergence"
+   call say("infinite")
+   x(1, 1, 1, 1) = ieee_value(1.0_sp, ieee_quiet_nan)
    call net%step(x, x, sgd(lr=0.1_dp), loss, error)
    if (.not. error%diverged) error stop "a loss that is not finite is a divergence"
    call say("diverges")
