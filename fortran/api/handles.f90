@@ -29,7 +29,7 @@ module cnn_api_handles
       type(draft_type), pointer :: draft => null()
    end type slot_type
 
-   !> Networks by handle; a freed place is used again
+   !> Networks by handle; a freed place is used again. Calls on several networks may be at work at the same time
    type(slot_type), allocatable :: slots(:)
 
 contains
@@ -38,8 +38,10 @@ contains
    subroutine new_draft(handle)
       !> Its number
       integer(c_int), intent(out) :: handle
+      !$omp critical (cnn_handles)
       handle = int(free_place(), c_int)
       allocate (slots(handle)%draft)
+      !$omp end critical (cnn_handles)
    end subroutine new_draft
 
    !> The layer that is being described, where there is one, is complete
@@ -63,7 +65,10 @@ contains
       if (allocated(error)) return
       ! By itself, so that it is finalized
       if (allocated(draft%network)) deallocate (draft%network)
-      deallocate (slots(handle)%draft)
+      !$omp critical (cnn_handles)
+      nullify (slots(handle)%draft)
+      !$omp end critical (cnn_handles)
+      deallocate (draft)
    end subroutine free_network
 
    subroutine find_draft(handle, draft, error)
@@ -74,9 +79,11 @@ contains
       !> Where there is no such network
       type(error_type), allocatable, intent(out) :: error
       nullify (draft)
+      !$omp critical (cnn_handles)
       if (allocated(slots)) then
          if (handle >= 1 .and. handle <= size(slots)) draft => slots(handle)%draft
       end if
+      !$omp end critical (cnn_handles)
       if (.not. associated(draft)) call fail(error, "network "//to_text(int(handle))//" does not exist")
    end subroutine find_draft
 

@@ -32,6 +32,7 @@ from bridge.engine.network.masks import Masks
 from bridge.engine.network.momenta import Momenta, in_words, lost
 from bridge.engine.network.parameter_views import Tensors, Views, parameter_places, state_places
 from bridge.engine.network.torch_modules import make_module, read_module
+from bridge.engine.network.turns import new_turn, one_at_a_time
 from bridge.exchange.contents import TRAINING, check_contents
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Conv2d, Model, Relu
@@ -122,6 +123,7 @@ class Network:
         self._handle = _built(model, dtype, self.device, KEPT[self.keep_activations])
         self._tensors = Tensors(self._handle, dtype, spec)
         self._place = dispatch.of_text(device)
+        self.turn = new_turn()
         self._inputs: tuple[Operand, ...] = ()
         # Whether the last input was one sample without a batch
         self._alone = False
@@ -248,6 +250,7 @@ class Network:
         values = {name: to_host(array) for name, array in (*self.parameters.items(), *self.buffers.items())}
         return make_module(self.model, self.dtype, values, self.frozen)
 
+    @one_at_a_time
     def train(self, mode: bool = True) -> Network:
         """Compute as in training from now on, or, with False, as after it, and return the network.
 
@@ -304,6 +307,7 @@ class Network:
         for name, place in parameter_places(self.model).items():
             extension.call("network_freeze", self._handle, place.layer, place.number, int(name in chosen))
 
+    @one_at_a_time
     def forward(self, input: Array) -> Array:
         """Compute the output of the last layer, and return it, a new array (n, k, p, q).
 
@@ -319,6 +323,7 @@ class Network:
         self._inputs = (x,)
         return self._copy(len(self.model.layers), OUTPUT)
 
+    @one_at_a_time
     def loss(self, target: Array) -> float:
         """Return the mean or sum of (output - target)**2 of the last `forward`; `target` has the output's shape.
 
@@ -329,6 +334,7 @@ class Network:
         with self._place.working(t):
             return float(extension.call("network_loss", self._handle, t.address, t.extent))
 
+    @one_at_a_time
     def backward(self) -> Array | None:
         """Fill `gradients`, and return the gradient of the last `loss` with respect to the input, a new array.
 
@@ -346,6 +352,7 @@ class Network:
         """
         return int(extension.call("network_steps_done", self._handle))
 
+    @one_at_a_time
     def update(self, optimizer: Optimizer | None = None, *, lr: float | None = None, momentum: float = 0.0,
                dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> None:
         """Update all that is not `frozen` by one step with the last gradients, as torch's optimisers do.
@@ -362,6 +369,7 @@ class Network:
             extension.call("network_update", self._handle, *settings)
         self._optimizer = chosen
 
+    @one_at_a_time
     def feed(self, input: np.ndarray, target: np.ndarray) -> None:
         """Give the next `step` its input and target, numpy arrays on any device, which are copied.
 
@@ -391,6 +399,7 @@ class Network:
             extension.call("network_feed", self._handle, x.ctypes.data, extents[0], x.ndim, t.ctypes.data, extents[1])
         self._fed = x.shape
 
+    @one_at_a_time
     def step(self, input: Array | None = None, target: Array | None = None, optimizer: Optimizer | None = None, *,
              lr: float | None = None, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
              nesterov: bool = False, read_loss: bool = True) -> float | None:
@@ -454,6 +463,7 @@ class Network:
         warn("Network.recorded", "Network.captured")
         return self.captured
 
+    @one_at_a_time
     def read_loss(self) -> float:
         """Return the loss of the last `loss` or `step`, before its update. Waits for a CUDA device.
 
@@ -465,6 +475,7 @@ class Network:
         with self._place.working(*self._inputs[-1:]):
             return float(extension.call("network_read_loss", self._handle))
 
+    @one_at_a_time
     def output(self, layer: str) -> Array:
         """Return the output of a layer in the last forward pass, a new array."""
         number = self._number(layer)
@@ -484,6 +495,7 @@ class Network:
                               "or a network with keep_activations=True")
         return self._copy(number, OUTPUT)
 
+    @one_at_a_time
     def output_gradient(self, layer: str) -> Array:
         """Return the gradient of the last `backward` with respect to a layer's output, a new array; "input" names the
         input's.
@@ -538,6 +550,7 @@ class Network:
         warn("Network.lean", "Network.keep_activations")
         return not self.keep_activations
 
+    @one_at_a_time
     def save(self, path: str | os.PathLike[str], optimizer: Optimizer | None = None) -> None:
         """Write model, parameters, which are frozen, buffers, what the optimiser remembers, and `steps` to an exchange
         file, whole or not at all.
