@@ -93,6 +93,8 @@ module cnn_model_network
       !> Whether there has been a loss that can be read, and whether it is that of a step that nobody looked at
       logical, private :: has_loss = .false., unseen = .false.
       integer, private :: stage = stage_built
+      !> Whether updates take gradients that are not finite, too: of steps that are to be judged
+      logical :: takes_any_gradients = .false.
    contains
       procedure(find_outputs_), deferred :: find_outputs
       procedure(find_loss_), deferred :: find_loss

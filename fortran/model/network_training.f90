@@ -121,7 +121,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
       integer :: i, j
-      if (.not. self%backend%in_host_memory .or. is_finite(self%parameters%all_gradients())) return
+      if (self%takes_any_gradients .or. .not. self%backend%in_host_memory) return
+      if (is_finite(self%parameters%all_gradients())) return
       do i = 1, self%layer_count()
          call self%view(i, layer)
          do j = 1, size(layer%parameters)
