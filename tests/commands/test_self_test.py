@@ -65,7 +65,7 @@ def test_every_kind_is_planted() -> None:
     assert len(CATALOGUE) > 4 * len(KINDS)
 
 
-@pytest.mark.parametrize("case", few(FAULTS, 7), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", few(FAULTS, 5), ids=lambda case: case.name)
 def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Case) -> None:
     told = asked(fixtures, case)
     assert isinstance(told, Told)
@@ -74,9 +74,7 @@ def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Case
 
 
 #: Of each network one, and those that nothing else in this tier plants
-SOONER = ("skip twice", "batch before", "padding on the wrong side", "exponentials without", "another mask",
-          "clipped gradients", "schedule", "frozen", "single KAN layer's input zero", "Huber's loss for smooth",
-          "variance constant backwards", "beside a skip")
+SOONER = ("skip twice", "another mask", "schedule", "frozen", "variance constant backwards", "beside a skip")
 
 
 @pytest.mark.parametrize("plant", few(
@@ -272,6 +270,7 @@ def test_a_t_that_is_infinite_can_be_written() -> None:
     assert json.loads(json.dumps(document, allow_nan=False))["faults"][0]["t"] is None
 
 
+@pytest.mark.deep
 def test_in_processes() -> None:
     """As it runs at large: what goes to another process and comes back."""
     found = run.run(FEW[:1], jobs=1, export=exported)

@@ -22,6 +22,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.tiers import deep
 from tests.helpers.torch_graphs import (
     Activations,
     Attention,
@@ -72,6 +73,15 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+#: Each once, by turns in either precision; or all in both
+EACH_OR_ALL = pytest.mark.parametrize("every", [False, deep(True)])
+
+
+def precisions(number: int, every: bool) -> tuple[str, ...]:
+    both = ("float32", "float64")
+    return both if every else both[number % 2:][:1]
+
+
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([cnn_step(), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
 
@@ -101,7 +111,8 @@ def test_results_are_right(fixtures: list[Path], tmp_path: Path) -> None:
             print(fixture.stem, *options, max(one.t for one in comparison.judged))
 
 
-def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) -> None:
+@EACH_OR_ALL
+def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path, every: bool) -> None:
     fixtures = [everything, *(export(tmp_path / f"{network.__name__}.h5", ExportSettings(
         model=network, **SETTINGS | {"steps": 1, "height": height})).path for network, height in (
             (Resnet, 12), (Unet, 12), (Mlp, 12), (Segmenter, 12), (Normalised, 8), (Resized, 8), (Attention, 8),
@@ -109,8 +120,8 @@ def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path) 
     fixtures += [export(tmp_path / f"{network.__name__}.h5", ExportSettings(model=network, **SETTINGS)).path
                  for network in (Evaluated, Dropped, Pooled, Activations, Gated, Kan)]
     assert {kind for fixture in fixtures for kind in kinds(fixture)} == set(OPERATIONS)
-    for fixture in fixtures:
-        for precision in ("float32", "float64"):
+    for number, fixture in enumerate(fixtures):
+        for precision in precisions(number, every):
             result = tmp_path / "r.h5"
             done = run(fixture, result, "--precision", precision)
             assert (done.returncode, done.stderr) == (0, "")
@@ -159,12 +170,14 @@ LOSSES = ("l1", "smooth_l1 beta=0.25", "huber delta=0.3", "bce_with_logits pos_w
           "cross_entropy class_indices=1 ignore_index=99")
 
 
-def test_other_losses_are_right(tmp_path: Path) -> None:
-    for loss in LOSSES:
-        for network, reduction in ((Resnet, "mean"), (Segmenter, "sum")):
+@EACH_OR_ALL
+def test_other_losses_are_right(tmp_path: Path, every: bool) -> None:
+    for number, loss in enumerate(LOSSES):
+        networks: list[tuple[type[nn.Module], str]] = [(Resnet, "mean"), (Segmenter, "sum")]
+        for network, reduction in networks if every else networks[number % 2:][:1]:
             given = {"model": network, "loss": loss, "reduction": reduction}
             fixture = export(tmp_path / "f.h5", ExportSettings(**SETTINGS | given)).path
-            for precision in ("float32", "float64"):
+            for precision in precisions(number // 2, every):
                 assert run(fixture, tmp_path / "r.h5", "--precision", precision).returncode == 0
                 verdict = judge(fixture, tmp_path / "r.h5", adequacy=False).verdict
                 assert verdict.outcome is Outcome.ROUNDING, (loss, network.__name__, precision, verdict.words)

@@ -56,6 +56,7 @@ def test_a_bug_fails_with_the_verdict(small_fixture: Path, small_result: Path, t
         assert "BUG: grads/conv2/weight" in (tmp_path / "out.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.deep
 def test_an_algorithm_is_right_where_it_is_allowed(small_fixture: Path, tmp_path: Path) -> None:
     path = train(small_fixture, tmp_path / "result.h5", PROGRAMS["Winograd F(6x6,3x3)"])
     with pytest.raises(AssertionError, match="OTHER ALGORITHM"):

@@ -121,6 +121,7 @@ def test_a_fault_is_named_with_the_step_at_which_it_appears(tmp_path: Path) -> N
     assert {t["step"] for t in document["tensors"] if not t["T"] <= 1} == {7}
 
 
+@pytest.mark.deep
 def test_networks_that_are_no_chains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The Python extension repeats them, too."""
     options = ["--model", "tests.helpers.torch_graphs:Segmenter", "--size", "8x10", "--steps", "2"]
@@ -138,6 +139,7 @@ def test_chains_that_are_trained_otherwise(options: list[str], capsys: pytest.Ca
     assert "RIGHT: every difference is rounding" in said and "extension agree to the bit in 54 of 54" in said
 
 
+@pytest.mark.deep
 def test_the_real_micrograph(micrograph: Path, tmp_path: Path) -> None:
     done = run("--size", "96x64", "--image", micrograph, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,6 +12,7 @@ import pytest
 from tests import ROOT
 from tests.helpers.capped import CAPS
 from tests.helpers.instruction_sets import X86, choose
+from tests.helpers.tiers import few
 
 #: What each library says of itself
 PROGRAM = """
@@ -25,7 +26,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.parametrize("level", CAPS)
+@pytest.mark.parametrize("level", few(CAPS, 1))
 def test_no_library_uses_more(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """numpy says on stderr which features it could not leave out."""
     if not X86:

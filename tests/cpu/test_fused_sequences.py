@@ -126,6 +126,7 @@ for name, layers in SEQUENCES.items():
 """
 
 
+@pytest.mark.deep
 def test_results_do_not_depend_on_threads() -> None:
     here = str(ROOT)
     found = [subprocess.run([sys.executable, "-c", BITS, here], capture_output=True, text=True, check=True,

@@ -21,6 +21,7 @@ from bridge.common.errors import FileError
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.memory_order import KeptTensors, axes_of
 from tests.helpers.candidates import ask
+from tests.helpers.tiers import few, few_rows
 
 Array = np.ndarray
 NAMES = {"NCHW": "steps/0/forward/conv1", "KCRS": "steps/0/grads/conv1/weight", "K": "steps/0/grads/conv1/bias"}
@@ -158,7 +159,7 @@ REFUSED: list[tuple[dict[str, object], str | None, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("attributes, role, words", REFUSED)
+@pytest.mark.parametrize("attributes, role, words", few_rows(REFUSED, 8))
 def test_an_attribute_that_says_something_else_is_refused(
         small_fixture: Path, small_result: Path, attributes: dict[str, object], role: str | None,
         words: tuple[str, ...], tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_a_whole_result_in_other_layouts_gets_the_same_verdict(
     assert one == other
 
 
-@pytest.mark.parametrize("attributes", [{"layout": "CKRS"}, {"layout": "KCSR"}, {"order": "F"}, {"flip": "rs"}])
+@pytest.mark.parametrize("attributes", few([{"layout": "CKRS"}, {"layout": "KCSR"}, {"order": "F"}, {"flip": "rs"}], 2))
 def test_a_wrong_attribute_is_a_bug_of_the_candidate(
         small_fixture: Path, small_result: Path, attributes: dict[str, str], tmp_path: Path) -> None:
     path = changed(small_result, tmp_path / "a.h5", lambda file: file[CONV2].attrs.update(attributes))

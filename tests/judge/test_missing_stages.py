@@ -25,6 +25,7 @@ from bridge.judge.verdict import Verdict, unanswered
 from bridge.testing import assert_step_matches
 from bridge.validate import __main__ as validate
 from tests.helpers.candidates import ask, plant
+from tests.helpers.tiers import few, few_rows
 
 GRADIENT = "steps/0/grads/conv2/weight"
 
@@ -76,7 +77,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, module: str, name: str, error: BaseE
     monkeypatch.setattr(importlib.import_module(module), name, fail)
 
 
-@pytest.mark.parametrize(("module", "name", "said"), STAGES, ids=lambda value: value.rpartition(".")[2])
+@pytest.mark.parametrize(("module", "name", "said"), few_rows(STAGES, 4), ids=lambda value: value.rpartition(".")[2])
 def test_a_stage_that_fails_takes_nothing_with_it(
     module: str, name: str, said: str, root: Path, small_fixture: Path, wrong: Path, tmp_path: Path,
     judged: tuple[Comparison, Verdict], monkeypatch: pytest.MonkeyPatch
@@ -133,7 +134,7 @@ def test_a_lower_precision_that_nobody_could_look_for_is_doubt(
     assert judge(small_fixture, wrong)[1].outcome is Outcome.BUG
 
 
-@pytest.mark.parametrize("error", [ValueError("planted"), FileError("second.h5: planted")])
+@pytest.mark.parametrize("error", few([ValueError("planted"), FileError("second.h5: planted")], 1))
 def test_a_second_run_that_cannot_be_compared(error: Exception, small_fixture: Path, small_result: Path, wrong: Path,
                                               tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug stays one; what is right is not yet repeatable."""
@@ -147,6 +148,7 @@ def test_a_second_run_that_cannot_be_compared(error: Exception, small_fixture: P
         assert json.loads(document.read_text())["exit_code"] == code
 
 
+@pytest.mark.deep
 def test_validate_goes_on_without_its_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
     broken(monkeypatch, "bridge.validate.run", "repeated")
@@ -158,6 +160,7 @@ def test_validate_goes_on_without_its_second_run(tmp_path: Path, monkeypatch: py
     assert found["verdict"] == "cannot_tell" and "bitwise" not in found and "RIGHT" in found["hints"][0]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("options", "function"), [
     (["--size", "10x12", "--precision", "float64"], "plot_precisions"),
     (["--sizes", "8x10,10x12"], "plot_sizes"),
@@ -184,7 +187,7 @@ def test_a_report_that_cannot_be_written_hides_no_bug(small_fixture: Path, small
         assert_step_matches(small_fixture, small_result, report=tmp_path / "out.html")
 
 
-@pytest.mark.parametrize("function", ["page", "suite", "to_dict"])
+@pytest.mark.parametrize("function", few(["page", "suite", "to_dict"], 1))
 def test_a_file_that_cannot_be_made_at_all(function: str, small_fixture: Path, wrong: Path, tmp_path: Path,
                                            monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said, and the others are written."""
@@ -251,6 +254,7 @@ def test_the_search_ends_in_time(small_fixture: Path, wrong: Path) -> None:
             ask(small_fixture, wrong, "--diagnosis-time", text, diagnosing=True)
 
 
+@pytest.mark.deep
 def test_the_sample_of_a_costly_gradient_is_enough(small_fixture: Path, small_result: Path, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise in a filter gradient that counts as costly reaches the search for two faults, which reads all elements."""
@@ -273,6 +277,7 @@ def test_the_sample_of_a_costly_gradient_is_enough(small_fixture: Path, small_re
     assert verdict.diagnosis is not None and not verdict.diagnosis.findings[0].explanations
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("options", [["--sizes", "8x10,10x12"], ["--probe", "--size", "8x8", "--batch", "4"],
                                      ["--size", "8x10", "--precision", "float64"]])
 def test_every_run_of_a_validation_is_judged_as_asked(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

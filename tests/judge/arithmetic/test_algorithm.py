@@ -118,6 +118,7 @@ def test_a_part_of_a_large_image_is_enough(fixture: Path, tmp_path: Path, monkey
         assert one.sample.x.shape[1:] <= (20, 20) and (np.abs(one.error) < 1e-4 * np.abs(one.absolute).max()).all()
 
 
+@pytest.mark.deep
 def test_a_declaration_allows_too(fixture: Path, tmp_path: Path) -> None:
     result = train(fixture, tmp_path / "result.h5", by(F4))
     for declared, code in (("fft, winograd", 0), ("fft", 3), ("direct", 3)):

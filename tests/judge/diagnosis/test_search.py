@@ -328,13 +328,13 @@ def test_two_faults(lab: Lab, name: str, wrong: Callable[[Lab], Array], kinds: s
     assert {one.key for one in explanations[0].kinds} == kinds and detail in explanations[0].detail
 
 
-@pytest.mark.parametrize(("name", "place", "change", "key", "detail"), [
+@pytest.mark.parametrize(("name", "place", "change", "key", "detail"), few_rows([
     (Z, np.s_[:, :, 1::2], {"bias_factor": 0.0}, "bias", "in every 2nd row (1, 3, 5 and 7) alone: bias missing"),
     (DX, np.s_[:, 3:], {"shift": (1, 0)}, "shifted_gradient",
      "in channels 3 to 4 of 5 alone: dz one pixel off (+1 in h)"),
     (DX, np.s_[2:], {"shift": (1, 0)}, "shifted_gradient",
      "in images 2 to 3 of 4 alone: dz one pixel off (+1 in h)"),
-])
+], 1))
 def test_a_fault_of_a_part(
     lab: Lab, name: str, place: tuple[slice, ...], change: dict[str, object], key: str, detail: str
 ) -> None:

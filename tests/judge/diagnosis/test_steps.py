@@ -601,6 +601,7 @@ def test_a_tail_that_is_never_written_is_one_damage(
     assert others and all(one.seen is first.seen and not one.explanations for one in others)
 
 
+@pytest.mark.deep
 def test_gradients_in_fixed_point_are_one_damage(
         fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """The weights moved by the gradients that were computed: no rule of the optimiser is wrong."""

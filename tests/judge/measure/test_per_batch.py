@@ -27,6 +27,7 @@ from bridge.report.html_page import page
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.candidates import result_of
+from tests.helpers.tiers import few
 from tests.helpers.torch_graphs import Denoiser, Mlp, Resnet, Segmenter, Unet
 
 NETWORKS: tuple[type[nn.Module], ...] = (Unet, Resnet, Mlp, Denoiser)
@@ -269,6 +270,7 @@ def low(x: Tensor) -> Tensor:
     return torch.from_numpy(round_fraction(x.detach().numpy(), 10)).to(x.dtype)
 
 
+@pytest.mark.deep
 def test_tf32_is_a_lower_precision_and_a_bug_beside_it_is_one(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,7 +286,7 @@ def test_tf32_is_a_lower_precision_and_a_bug_beside_it_is_one(
     assert judge(folder / "Unet.h5", result, adequacy=False).verdict.outcome is Outcome.BUG
 
 
-@pytest.mark.parametrize("loss", ["l1", "cross_entropy"])
+@pytest.mark.parametrize("loss", few(["l1", "cross_entropy"], "cross_entropy".__eq__))
 def test_other_losses(loss: str, tmp_path: Path) -> None:
     """Of a chain, too: then it is judged as a graph."""
     for network, reduction in ((Resnet, "mean"), (Segmenter, "sum"), (chain, "mean")):
