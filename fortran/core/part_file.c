@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Files on their way to their place, which Fortran has no words for: cnn_core_atomic_file has the procedures for users.
  *
- * A part is .NAME.PID.part beside the file that it will replace; of a long name its first bytes and a checksum. It is removed when a signal ends the process, and a lock
- * (flock) on it, HDF5's own or ours, says that its writer lives: the kernel drops it with the process, so the next writer
- * of the same file can tell what a dead one left. bridge/common/atomic_file.py and reference/part_file.py do the same; the three
- * agree on name and lock.
+ * A part is .NAME.PID.part beside the file that it will replace; of a long name its first bytes and a checksum. It is
+ * removed when a signal ends the process, and a lock (flock) on it, HDF5's own or ours, says that its writer lives: the
+ * kernel drops it with the process, so the next writer of the same file can tell what a dead one left.
+ * bridge/common/atomic_file.py and reference/part_file.py do the same; the three agree on name and lock.
  *
  * Source: POSIX.1-2008 sigaction, unlink (both may be called in a signal's handler), realpath, stat; flock(2). */
 
@@ -138,7 +138,10 @@ void cnn_part_name(const char *goal, char *part)
     char stem[LONGEST];
     const char *slash = strrchr(goal, '/');
     stem_of(goal, stem);
-    snprintf(part, LONGEST, "%.*s.%s.%ld.part", slash == NULL ? 0 : (int)(slash - goal) + 1, goal, stem, (long)getpid());
+    const int length = snprintf(part, LONGEST, "%.*s.%s.%ld.part", slash == NULL ? 0 : (int)(slash - goal) + 1, goal,
+                                stem, (long)getpid());
+    /* Of a name that no file may have there is no part */
+    if (length >= LONGEST) part[0] = '\0';
 }
 
 /* Why a part that is not there cannot be made, in 256 bytes; empty where it can */

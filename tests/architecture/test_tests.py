@@ -39,7 +39,9 @@ def test_a_loop_runs_every_case_and_names_those_that_fail() -> None:
         looped("a", ())
 
 
-def test_tiers_leave_nothing_out() -> None:
+def test_tiers_leave_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "wanted", "")
+
     def values(given: list[object]) -> list[object]:
         return [one.values[0] if hasattr(one, "marks") else one for one in given]
 
@@ -52,6 +54,12 @@ def test_tiers_leave_nothing_out() -> None:
     assert fast(tiers.few("abc", "b".__eq__)) == ["b"]
     rows = tiers.few_rows([(1, "a"), (2, "b"), (3, "c")], 2)
     assert fast(rows) == [(1, "a"), (3, "c")] and rows[1].values == (2, "b")
+    assert [one.id for one in tiers.few_rows([(1, "a")], 0, name=lambda row: row[1])] == ["a"]
+    both = []
+    for wanted in ("not deep", "deep"):
+        monkeypatch.setattr(tiers, "wanted", wanted)
+        both += tiers.few(range(7), 3)
+    assert fast(both) == [0, 3, 6] and sorted(values(both)) == list(range(7))
 
 
 def test_a_sample_is_the_same_in_every_process_and_another_for_each_commit() -> None:

@@ -48,7 +48,7 @@ def run_that_raises(name: str, error: BaseException, monkeypatch: pytest.MonkeyP
     def fail(*given: object, **named: object) -> None:
         raise error
 
-    for module, function in ((compare, "open_pair"), (extension, "run_file"), (extension, "check_device")):
+    for module, function in ((compare, "open_pair"), (step, "check_readable"), (extension, "check_device")):
         monkeypatch.setattr(module, function, fail)
     return PROGRAMS[name].main([] if name == "validate" else ["a.h5", "b.h5"])
 

@@ -78,7 +78,7 @@ def missing(pieces: dict[str, Piece], kind: str, place: Place) -> list[str]:
 def gradients(device: str, dtype: str) -> Piece:
     """Right by central differences with respect to all that there is, and by the oracle, both passes."""
     def check(kind: str, place: Place) -> None:
-        reports = CHECKS[kind].run(Settings(dtype, place.cuda if device == "cuda" else device, points=8, directions=1))
+        reports = CHECKS[kind].run(Settings(dtype, place.cuda if device == "cuda" else device, points=16, directions=1))
         assert reports
         for report in reports:
             assert report.verdict is Verdict.RIGHT and not report.not_checked, str(report)
