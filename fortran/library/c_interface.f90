@@ -169,9 +169,9 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Input
-      type(cnn_array), intent(in), optional :: x
+      type(c_ptr), value :: x
       !> Output, is overwritten
-      type(cnn_array), intent(in), optional :: y
+      type(c_ptr), value :: y
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -185,26 +185,30 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Input
-      type(cnn_array), intent(in), optional :: x
+      type(c_ptr), value :: x
       !> What the output should be
-      type(cnn_array), intent(in), optional :: target
+      type(c_ptr), value :: target
       !> Its type in exchange files and its settings: adam lr=0.001
       type(c_ptr), value :: optimizer
-      !> Of the parameters before the step
-      real(c_double), intent(out), optional :: loss
+      !> Of the parameters before the step, or null
+      type(c_ptr), value :: loss
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
       class(optimizer_type), allocatable :: made
       type(error_type), allocatable :: error
       character(len=:), allocatable :: text
+      real(c_double), pointer :: wanted
       real(c_double) :: found_loss
       call read_text(optimizer, "", text)
       found_loss = 0.0_c_double
       call find(network, found, error)
       if (.not. allocated(error)) call make(text, made, error)
       if (.not. allocated(error)) call found%step(described(x), described(target), made, found_loss, error)
-      if (present(loss)) loss = found_loss
+      if (c_associated(loss)) then
+         call c_f_pointer(loss, wanted)
+         wanted = found_loss
+      end if
       call hand_over(error, message, cnn_step)
    end function cnn_step
 
@@ -212,11 +216,11 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Input
-      type(cnn_array), intent(in), optional :: x
+      type(c_ptr), value :: x
       !> Gradient of what is wanted with respect to the output
-      type(cnn_array), intent(in), optional :: dy
+      type(c_ptr), value :: dy
       !> Gradient with respect to the input, is overwritten
-      type(cnn_array), intent(in), optional :: dx
+      type(c_ptr), value :: dx
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -232,7 +236,7 @@ contains
       !> layer.weight, layer.bias, layer.running_mean, ...
       type(c_ptr), value :: name
       !> Is overwritten
-      type(cnn_array), intent(in), optional :: values
+      type(c_ptr), value :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -250,7 +254,7 @@ contains
       !> layer.weight, layer.bias, layer.running_mean, ...
       type(c_ptr), value :: name
       !> Its new values
-      type(cnn_array), intent(in), optional :: values
+      type(c_ptr), value :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -268,7 +272,7 @@ contains
       !> layer.weight, layer.bias, layer, or input
       type(c_ptr), value :: name
       !> Is overwritten
-      type(cnn_array), intent(in), optional :: values
+      type(c_ptr), value :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -285,35 +289,43 @@ contains
       !> That is built
       type(c_ptr), value :: network
       !> Input
-      type(cnn_array), intent(in), optional :: x
+      type(c_ptr), value :: x
       !> What the output should be
-      type(cnn_array), intent(in), optional :: target
-      !> Of the parameters as they are
-      real(c_double), intent(out), optional :: loss
+      type(c_ptr), value :: target
+      !> Of the parameters as they are, or null
+      type(c_ptr), value :: loss
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
       type(error_type), allocatable :: error
+      real(c_double), pointer :: wanted
       real(c_double) :: found_loss
       found_loss = 0.0_c_double
       call find(network, found, error)
       if (.not. allocated(error)) call found%compute_gradients(described(x), described(target), found_loss, error)
-      if (present(loss)) loss = found_loss
+      if (c_associated(loss)) then
+         call c_f_pointer(loss, wanted)
+         wanted = found_loss
+      end if
       call hand_over(error, message, cnn_compute_gradients)
    end function cnn_compute_gradients
 
    integer(c_int) function cnn_parameter_count(network, count, message) bind(C, name="cnn_parameter_count")
       !> That is built
       type(c_ptr), value :: network
-      !> Numbers that it learns
-      integer(c_int), intent(out), optional :: count
+      !> Numbers that it learns, or null
+      type(c_ptr), value :: count
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
+      integer(c_int), pointer :: wanted
       type(error_type), allocatable :: error
-      if (present(count)) count = 0_c_int
       call find(network, found, error)
-      if (.not. allocated(error) .and. present(count)) count = int(found%parameter_count(), c_int)
+      if (c_associated(count)) then
+         call c_f_pointer(count, wanted)
+         wanted = 0_c_int
+         if (.not. allocated(error)) wanted = int(found%parameter_count(), c_int)
+      end if
       call hand_over(error, message, cnn_parameter_count)
    end function cnn_parameter_count
 
@@ -321,7 +333,7 @@ contains
       !> After `cnn_compute_gradients`, a step or `cnn_pull_back`
       type(c_ptr), value :: network
       !> Of one dimension, is overwritten
-      type(cnn_array), intent(in), optional :: values
+      type(c_ptr), value :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -335,7 +347,7 @@ contains
       !> After `cnn_compute_gradients`, a step or `cnn_pull_back`
       type(c_ptr), value :: network
       !> Of one dimension
-      type(cnn_array), intent(in), optional :: values
+      type(c_ptr), value :: values
       !> Room for a message, or null
       type(c_ptr), value :: message
       type(network_type), pointer :: found
@@ -381,12 +393,14 @@ contains
    end subroutine find
 
    !> An array as Fortran has it; what cannot be is refused by whom it is given to
-   type(array_type) function described(array)
-      !> As C has it
-      type(cnn_array), intent(in), optional :: array
+   type(array_type) function described(address)
+      !> A cnn_array, or null
+      type(c_ptr), intent(in) :: address
+      type(cnn_array), pointer :: array
       integer(c_int), pointer :: extents(:)
       integer, allocatable :: reversed(:)
-      if (.not. present(array)) return
+      if (.not. c_associated(address)) return
+      call c_f_pointer(address, array)
       allocate (reversed(max(array%rank, 0)), source=0)
       if (c_associated(array%shape)) then
          call c_f_pointer(array%shape, extents, [size(reversed)])
