@@ -2,7 +2,7 @@
 PYTHON_ENV := .venv/bin/python
 FLANG := flang-22
 KERNELS := fortran/cuda/kernels/kernels
-# Modules that are compiled once and kept: every second of the tests is a Python that starts, and pytest rewrites its own
+# Compiled modules are kept, whatever the environment says: tests start many a Python, and pytest rewrites all of theirs
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 

@@ -55,6 +55,7 @@ def test_the_process_finds_the_same(files: Files, started: list[subprocess.Popen
         assert adequacy() == computed(*files)
     assert [child.returncode for child in started] == [0]
     assert judge(*files)[1].adequacy == computed(*files)
+    assert judge(*files, adequacy=False)[1].adequacy is None
 
 
 @pytest.mark.deep
