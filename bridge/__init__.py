@@ -7,6 +7,10 @@
 """
 # ruff: noqa: E402  What is missing is said before it is imported
 
+from bridge.common.signals import interrupt_ends_imports
+
+interrupt_ends_imports()
+
 from bridge.common.requirements import check_requirements
 
 check_requirements()

@@ -5,6 +5,10 @@ Needs torch, numpy, h5py and rich, and knows nothing of the Fortran side: the tw
 alone (`docs/exchange-file.md`). Start with ``python -m reference.export --help``.
 """
 
+from reference.ending import interrupt_ends_imports
+
+interrupt_ends_imports()
+
 from reference.requirements import check_requirements
 
 check_requirements()

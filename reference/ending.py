@@ -2,7 +2,8 @@
 """A program that is told to end by a signal cleans up, and then ends by that signal.
 
 Python's own answer to SIGTERM and SIGHUP is to be gone at once: gigabytes stay as a file that is half written. Ctrl-C
-needs nothing here, it raises KeyboardInterrupt. As bridge/common/signals.py.
+raises KeyboardInterrupt without help; only before a command has begun, while its modules are imported, nobody is there
+to catch it. As bridge/common/signals.py.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def signals_raise() -> Iterator[None]:
     mine = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
     for number in mine:
         signal.signal(number, _raise)
+    began = signal.getsignal(signal.SIGINT)
+    if isinstance(began, _ImportsEnd):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = sys.unraisablehook
 
     def again(ignored: sys.UnraisableHookArgs) -> None:
@@ -56,6 +60,8 @@ def signals_raise() -> Iterator[None]:
         sys.unraisablehook = before
         for number in mine:
             signal.signal(number, signal.SIG_DFL)
+        if isinstance(began, _ImportsEnd):
+            signal.signal(signal.SIGINT, began)
 
 
 def end_by(number: int) -> None:
@@ -71,3 +77,26 @@ def _raise(number: int, frame: FrameType | None) -> None:
     # A second one does not wait
     signal.signal(number, signal.SIG_DFL)
     raise Ended(number)
+
+
+class _ImportsEnd:
+    """What Ctrl-C does while a command's modules are imported."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        os.write(2, f"{self.name}: interrupted\n".encode())
+        os._exit(130)
+
+
+def interrupt_ends_imports() -> None:
+    """Let Ctrl-C end a command of this package with one line and 130 while its modules are imported.
+
+    Until `signals_raise` there is nothing to clean up. Does nothing in the programs of others, which import the package,
+    nor where Ctrl-C is ignored.
+    """
+    # So Python calls itself while it looks for the module of -m
+    name = sys.orig_argv[-len(sys.argv)].removeprefix("-m") if sys.argv[:1] == ["-m"] else ""
+    if name.split(".")[0] == "reference" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _ImportsEnd(name))

@@ -14,12 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bridge.common.atomic_file import opened_part, replacing
 from bridge.engine.library.programs import cnn_step
 from reference.export import export
+from reference.part_file import PartFile
 from reference.settings import ExportSettings
 from reference.writer import new_file
 from tests import ROOT
@@ -120,6 +122,38 @@ os.kill(os.getpid(), signal.SIGTERM)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
     assert (tmp_path / "part").exists()
+
+
+@pytest.mark.parametrize("command", ["bridge.compare", "bridge", "reference.export"])
+def test_ctrl_c_while_modules_are_imported(command: str, tmp_path: Path) -> None:
+    """One line and 130, as later on; the programs of others, and who ignores the signal, see nothing of it."""
+    (tmp_path / "h5py.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(9): pass\n"
+                                      "print('goes on')\nraise SystemExit(3)\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+
+    def done(*words: str, **given: Any) -> tuple[int, str, str]:
+        process = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=60,
+                                 check=False, cwd=tmp_path, **given)
+        return process.returncode, process.stdout, process.stderr
+
+    assert done("-m", command, "--help") == (130, "", f"{command}: interrupted\n")
+    ignored = done("-m", command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert ignored == (3, "goes on\n", "")
+    (tmp_path / "other.py").write_text(f"import {command}")
+    assert "KeyboardInterrupt" in done("-m", "other")[2]
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a" * 235 + ".h5", "a" * 236 + ".h5", "a" * 252 + ".h5", "é" * 126 + ".h5"])
+def test_three_writers_name_a_part_alike(name: str, tmp_path: Path, small_fixture: Path) -> None:
+    """So that each finds what another one left: of long names a part has the first bytes and a checksum."""
+    goal = tmp_path / name
+    with replacing(goal) as part:
+        assert Path(part) == PartFile(goal).path and len(os.fsencode(os.path.basename(part))) <= 255
+    assert goal.exists()
+    left = Path(part.replace(f".{os.getpid()}.", f".{dead_process()}."))
+    left.touch()
+    by_step(goal, small_fixture)
+    assert list(tmp_path.iterdir()) == [goal]
 
 
 def dead_process() -> int:
