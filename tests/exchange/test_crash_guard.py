@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from bridge import compare, step
 from bridge.common.errors import FileError
 from bridge.exchange import crash_guard
 from bridge.exchange.model import Conv2d, Model, Relu
@@ -56,3 +59,13 @@ def test_a_circle_of_signs_ends(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(crash_guard, "_touch", circle)
     with pytest.raises(FileError, match=r"file\.h5: damaged, the HDF5 library was stuck in it for 0\.3 s"):
         crash_guard.check_readable(path, seconds=0.3)
+
+
+@pytest.mark.parametrize("command", [compare.main, step.main])
+def test_a_crash_is_the_childs(command: Callable[[list[str]], int], path: Path, monkeypatch: pytest.MonkeyPatch,
+                               capsys: pytest.CaptureFixture[str]) -> None:
+    """One line of the command, before its own library opens the file."""
+    monkeypatch.setattr(crash_guard, "_touch", lambda path, alive: os.kill(os.getpid(), signal.SIGSEGV))
+    assert command([str(path), str(path.with_name("result.h5"))]) == 2
+    assert capsys.readouterr().err.endswith(": damaged, the HDF5 library crashed on it (SIGSEGV)\n")
+    assert list(path.parent.iterdir()) == [path]
