@@ -13,6 +13,7 @@ from bridge.common.errors import ArgumentError, FileError
 from bridge.data.normalization import Normalization
 from bridge.engine.arrays.transfer import to_device
 from bridge.engine.network.network import Network
+from bridge.exchange.file import ExchangeFile
 from bridge.exchange.file_locks import lock_hint
 from bridge.exchange.hdf5_values import HDF5_ERRORS, one_line
 from bridge.train import checkpoints
@@ -38,6 +39,8 @@ def load(path: str, device: str, *, average: bool, normalization: str | None) ->
     if not _has_training(path):
         if average:
             raise ArgumentError(f"--average: {path} has no averaged weights, expected a checkpoint of bridge.train")
+        with ExchangeFile(path):
+            pass  # it is one, so that the option is all that is missing
         if normalization is None:
             raise ArgumentError(f"{path}: is no checkpoint of bridge.train and does not say how inputs are normalised, "
                                 f"expected --normalization, {EXPECTED}")

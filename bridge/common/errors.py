@@ -45,6 +45,10 @@ def foreign(error: BaseException) -> str:
     >>> foreign(ValueError("width must be odd"))
     'ValueError: width must be odd'
     """
+    if isinstance(error, SyntaxError) and error.filename:
+        # No line of it ran; the traceback ends in who imported it
+        line = f": {error.text.strip()}" if error.text else ""
+        return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno}{line})"
     frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(("<", _OURS))]
     theirs = [one for one in frames if not one.filename.startswith(_LIBRARIES)] or frames
     where = f" ({theirs[-1].filename}, line {theirs[-1].lineno}: {theirs[-1].line})" if theirs else ""

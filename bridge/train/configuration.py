@@ -178,10 +178,14 @@ class Configuration:
         """
         if ":" in self.model:
             require("torch", f"model {self.model!r} is a PyTorch module")
-            return Network.from_torch(self._module(), loss=self.loss or MeanSquaredError.kind, device=self.device,
-                                      keep_activations=False)
-        network = Network.from_file(self.model, device=self.device, keep_activations=False)
-        self._check_loss(network.model)
+            network = Network.from_torch(self._module(), loss=self.loss or MeanSquaredError.kind, device=self.device,
+                                         keep_activations=False)
+        else:
+            network = Network.from_file(self.model, device=self.device, keep_activations=False)
+            self._check_loss(network.model)
+        if network.dtype != np.float32:
+            raise ArgumentError(f"model: the parameters of {self.model!r} are {network.dtype}, expected float32, which "
+                                "images are read as")
         return network
 
     def described(self) -> Model | None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -123,6 +124,15 @@ def test_an_unknown_normalisation_is_asked_for(folder: Path, capsys: pytest.Capt
     for wrong in ("images", "1", "1,0", "1,nan", "a,b"):
         assert main(["net.h5", "in.npy", "--output", "out", "--normalization", wrong]) == 2
         assert f"--normalization {wrong}: expected none, image, or MEAN,STD" in capsys.readouterr().err
+
+
+def test_what_is_no_exchange_file_is_said_before_an_option(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("in.npy", images()[0])
+    zipfile.ZipFile("module.pt", "w").close()
+    for name, words in (("missing.h5", "no such file"), ("module.pt", "file signature not found"), (".", "not a file")):
+        assert main([name, "in.npy", "--output", "out"]) == 2
+        error = capsys.readouterr().err
+        assert f"bridge.apply: {name}: " in error and words in error and "--normalization" not in error
 
 
 def test_averaged_weights(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

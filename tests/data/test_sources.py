@@ -253,11 +253,14 @@ def test_a_dataset_of_each_file_of_a_pattern(tmp_path: Path) -> None:
     with Images(f"{tmp_path}/*.h5:/a/images") as images:
         assert [images.read(k)[0, 0, 0] for k in (0, 3)] == [2, 10] and len(images) == 6
         assert images.name(4) == f"{tmp_path}/10.h5:/a/images, image 1"
-    with pytest.raises(FileError, match=r"2\.h5: 2 datasets that may hold images, expected one, or FILE.h5:/dataset; "
-                                        "it has /a/images, /other"):
+    there = r"it has /a/images int16 \(3, 4, 5\), /other float64 \(4, 4\)"
+    with pytest.raises(FileError, match=r"2\.h5: 2 datasets that may hold images \(of real numbers, with 2 to 4 dimensions\)"
+                                        ", expected one, or FILE.h5:/dataset; " + there):
         Images(tmp_path / "2.h5")
-    with pytest.raises(FileError, match=r"2\.h5: no dataset /b in it, it has /a/images, /other"):
+    with pytest.raises(FileError, match=r"2\.h5: no dataset /b in it, " + there):
         Images(f"{tmp_path}/2.h5:/b")
+    with pytest.raises(FileError, match=r"2\.h5:other: no such file, expected .*2\.h5:/other for a dataset of .*2\.h5$"):
+        Images(f"{tmp_path}/2.h5:other")
 
 
 def test_the_real_micrograph(micrograph: Path) -> None:

@@ -113,7 +113,8 @@ def test_bad_configurations(config: Path, tmp_path: Path, changes: list[str], sa
     ("nets:attribute", "fails: AttributeError: 'int' object has no attribute 'width' (FILE, line 3: def attribute(): "),
     ("nets:torch", "(FILE, line 4: def torch(): return nn.Conv2d(1, 'a', 3))"),
     ("nets:nothing", "model: 'nets:nothing': nets has no function or class 'nothing', expected package.module:factory"),
-    ("broken:net", "broken cannot be imported: SyntaxError: "),
+    ("broken:net", "broken cannot be imported: SyntaxError: invalid syntax (FILE, line 1: def f(:)"),
+    ("nets:double", "model: the parameters of 'nets:double' are float64, expected float32, which images are read as"),
     ("missing:net", "No module named 'nowhere' (FILE, line 1: import nowhere)"),
 ])
 def test_an_error_of_the_users_own_code_is_shown_as_theirs(config: Path, factory: str, said: str,
@@ -121,7 +122,8 @@ def test_an_error_of_the_users_own_code_is_shown_as_theirs(config: Path, factory
                                                            capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(config.parent)
     texts = {"nets": "from torch import nn\ndef value(): raise ValueError('width must be odd')\n"
-                     "def attribute(): return (3).width\ndef torch(): return nn.Conv2d(1, 'a', 3)\n",
+                     "def attribute(): return (3).width\ndef torch(): return nn.Conv2d(1, 'a', 3)\n"
+                     "def double(): return nn.Sequential(nn.Conv2d(1, 1, 3, padding=1)).double()\n",
              "broken": "def f(:\n", "missing": "import nowhere\n"}
     for name, text in texts.items():
         (config.parent / f"{name}.py").write_text(text)

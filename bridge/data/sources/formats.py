@@ -35,7 +35,9 @@ def scan_file(path: str, dataset: str | None = None) -> Stack:
         If the package that reads it is not installed.
     """
     if not os.path.exists(path):
-        raise FileError(f"{path}: no such file")
+        file, colon, rest = path.rpartition(":")
+        hint = f", expected {file}:/{rest} for a dataset of {file}" if colon and os.path.isfile(file) else ""
+        raise FileError(f"{path}: no such file{hint}")
     # A pipe would be waited for
     if not os.path.isfile(path):
         raise FileError(f"{path}: not a file")

@@ -50,8 +50,8 @@ def _only_dataset(file: h5py.File) -> str:
     suitable: list[str] = []
     file.visititems(lambda name, item: suitable.append(f"/{name}") if _may_hold_images(item) else None)
     if len(suitable) != 1:
-        raise ValueError(f"{len(suitable)} datasets that may hold images, expected one, or FILE.h5:/dataset; "
-                         f"{_datasets(file)}")
+        raise ValueError(f"{len(suitable)} datasets that may hold images (of real numbers, with 2 to 4 dimensions), "
+                         f"expected one, or FILE.h5:/dataset; {_datasets(file)}")
     return suitable[0]
 
 
@@ -60,9 +60,10 @@ def _may_hold_images(item: object) -> bool:
 
 
 def _datasets(file: h5py.File) -> str:
-    """What is there, in words."""
+    """What is there, with types and shapes."""
     names: list[str] = []
-    file.visititems(lambda name, item: names.append(f"/{name}") if isinstance(item, h5py.Dataset) else None)
+    file.visititems(lambda name, item: names.append(f"/{name} {item.dtype} {item.shape}")
+                    if isinstance(item, h5py.Dataset) else None)
     more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
     return f"it has {', '.join(names[:NAMED])}{more}" if names else "it has no datasets"
 

@@ -276,8 +276,11 @@ def _check_form(name: str, kind: np.dtype[Any], found: tuple[int, ...], strides:
     """
     _check_dtype(name, kind, dtype)
     check_shape(name, found, ndim, shape)
+    if not aligned:
+        raise ArgumentError(f"{name}: its address is no multiple of {kind.alignment} bytes, expected an aligned array "
+                            "(.copy() makes one)")
     channels_last = image and _is_channels_last(found, strides, kind.itemsize)
-    if not aligned or not (channels_last or _is_c_order(found, strides, kind.itemsize)):
+    if not (channels_last or _is_c_order(found, strides, kind.itemsize)):
         wanted = "C-contiguous or channels_last" if image else "C-contiguous"
         raise ArgumentError(f"{name}: strides {strides} for the shape {found}, expected a {wanted} "
                             "array (numpy.ascontiguousarray makes a copy that is)")
