@@ -363,24 +363,24 @@ class ExchangeFile:
         return f"steps/{step}/optimizer/{parameter}/{kind}"
 
     def updates(self, step: int, parameter: str) -> int | None:
-        """Return of how many updates that is; None where the file does not say.
+        """Return of how many updates that is, 0 of none yet; None where the file does not say.
 
         Raises
         ------
         FileError
-            If it is no number from 1 on.
+            If it is no number from 1 on, or 0 where something is remembered.
         """
         path = f"steps/{step}/optimizer/{parameter}"
         try:
             node = self.file.get(path)
             if not isinstance(node, h5py.Group) or "updates" not in node.attrs:
                 return None
-            found = plain(node.attrs, "updates")
+            found, least = plain(node.attrs, "updates"), int(len(node) > 0)
         except HDF5_ERRORS as error:
             raise FileError(f"{self.path}: attribute updates of {path} is unreadable ({one_line(error)})") from None
-        if not isinstance(found, (int, float)) or not 1 <= found < 2**63 or found != int(found):
+        if not isinstance(found, (int, float)) or not least <= found < 2**63 or found != int(found):
             raise FileError(f"{self.path}: attribute updates of {path} is {shortened(found)}, expected a whole number "
-                            "from 1 on")
+                            f"from {least} on")
         return int(found)
 
     def optimizer_at(self, step: int) -> Optimizer | None:

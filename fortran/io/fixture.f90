@@ -224,7 +224,8 @@ contains
    end subroutine read_memory
 
    !> A training that has lost what its optimizer remembers would go on to other numbers. It must be there of every
-   !> parameter that is not frozen, where there is any of it, or where there were steps before the file was written
+   !> parameter that is not frozen, where there is any of it, or where there were steps before the file was written;
+   !> 0 updates say that there never was any
    subroutine check_memory(self, step, network, error)
       !> The fixture, open
       class(fixture_type), intent(in) :: self
@@ -254,7 +255,7 @@ contains
                   if (self%optimizer%states() > 1 .and. .not. self%file%has_attribute(group, "updates")) then
                      missing = "attribute updates of "//group
                   end if
-               else if (len(missing) == 0) then
+               else if (len(missing) == 0 .and. .not. says_none(self, group)) then
                   missing = group
                end if
             end associate
@@ -264,6 +265,20 @@ contains
          & "the optimizer remembers of "//to_text(network%steps_done)//" steps: the training would go on to other "// &
          & "numbers")
    end subroutine check_memory
+
+   !> Whether a file says that the optimizer has not updated a parameter yet
+   logical function says_none(self, group)
+      !> The fixture, open
+      class(fixture_type), intent(in) :: self
+      !> Of what is remembered of the parameter
+      character(len=*), intent(in) :: group
+      type(error_type), allocatable :: error
+      real(dp) :: updates
+      says_none = .false.
+      if (.not. self%file%has_attribute(group, "updates")) return
+      call self%file%read_number(group, "updates", updates, error)
+      says_none = .not. allocated(error) .and. abs(updates) <= 0.0_dp
+   end function says_none
 
    !> A number of steps
    subroutine read_count(self, object, name, count, error)

@@ -132,11 +132,13 @@ contains
 
    !> What a training needs besides parameters to go on: what the optimizer remembers, the state of operations, and how
    !> many steps there were before
-   subroutine write_training(self, network, error)
+   subroutine write_training(self, network, optimizer, error)
       !> The result, being written
       class(result_type), intent(inout) :: self
       !> A network between two steps
       class(network_type), intent(in) :: network
+      !> Who goes on from here
+      class(optimizer_type), intent(in) :: optimizer
       !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
@@ -147,7 +149,7 @@ contains
          call network%view(i, layer)
          do j = 1, size(layer%parameters)
             call write_memory(self, optimizer_path(0, layer%name)//"/"//trim(layer%parameter_shapes(j)%name), network, &
-               & layer%parameters(j)%number, layer%parameter_shapes(j)%shape%rank, error)
+               & optimizer, layer%parameters(j)%number, layer%parameter_shapes(j)%shape%rank, error)
             if (allocated(error)) return
          end do
          call self%write_state(initial_state//layer%name, network, layer, error)
@@ -155,14 +157,17 @@ contains
       end do
    end subroutine write_training
 
-   !> What the optimizer remembers of a parameter, where it does
-   subroutine write_memory(self, path, network, number, rank, error)
+   !> What the optimizer remembers of a parameter. Where it would remember something and has not updated it yet, the group
+   !> says so by 0 updates: a reader misses nothing
+   subroutine write_memory(self, path, network, optimizer, number, rank, error)
       !> The result, being written
       class(result_type), intent(inout) :: self
       !> Of the group
       character(len=*), intent(in) :: path
       !> With this parameter
       class(network_type), intent(in) :: network
+      !> Who remembers
+      class(optimizer_type), intent(in) :: optimizer
       !> Its number
       integer, intent(in) :: number
       !> Its dimensions
@@ -170,6 +175,11 @@ contains
       !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       integer :: i
+      if (optimizer%states() > 0 .and. .not. network%parameters%is_frozen(number) &
+         & .and. .not. network%parameters%has_memory_of(number, optimizer)) then
+         call self%file%write_number(path, "updates", 0.0_dp, error)
+         return
+      end if
       do i = 1, network%parameters%memory_count(number)
          call self%write_staged(path//"/"//network%parameters%memory_name(i), network%backend, &
             & network%parameters%memory(number, i), rank, error)

@@ -121,7 +121,7 @@ contains
       file%finite_only = .true.
       call file%begin(path, producer, network, optimizer, error)
       if (.not. allocated(error)) call file%write_weights(0, network, error)
-      if (.not. allocated(error)) call file%write_training(network, error)
+      if (.not. allocated(error)) call file%write_training(network, optimizer, error)
       if (.not. allocated(error)) call file%commit(error)
       if (allocated(error)) call file%abandon()
    end subroutine save_network

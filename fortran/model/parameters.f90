@@ -48,7 +48,7 @@ module cnn_model_parameters
       procedure :: update
       procedure :: freeze, is_frozen
       procedure :: all_gradients
-      procedure :: memory, memory_count, memory_name, updates_of, keep_memory, forget
+      procedure :: memory, memory_count, memory_name, has_memory_of, updates_of, keep_memory, forget
       procedure :: release
       procedure, private :: allocate_vectors, place, take_names, reserve_states
    end type parameters_type
@@ -204,6 +204,21 @@ contains
       memory_count = 0
       if (self%parts(number)%has_state) memory_count = size(self%names)
    end function memory_count
+
+   !> Whether something is remembered of a parameter, by this optimizer
+   pure logical function has_memory_of(self, number, optimizer)
+      !> The parameters
+      class(parameters_type), intent(in) :: self
+      !> Number of the parameter, from 1
+      integer, intent(in) :: number
+      !> Another one forgets it
+      class(optimizer_type), intent(in) :: optimizer
+      type(name_type), allocatable :: names(:)
+      has_memory_of = self%parts(number)%has_state
+      if (.not. has_memory_of) return
+      allocate (names, source=optimizer%memory_names())
+      has_memory_of = self%names(1)%text == names(1)%text
+   end function has_memory_of
 
    !> The name of a number that is remembered
    pure function memory_name(self, i) result(name)

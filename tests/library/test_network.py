@@ -388,17 +388,23 @@ LOST: dict[str, tuple[Any, str]] = {
 
 
 def test_a_checkpoint_that_has_lost_its_memory(tmp_path: Path) -> None:
-    """Is not loaded; but where a parameter was frozen, and of an optimiser that remembers nothing, it may be so."""
+    """Is not loaded; but where a parameter was frozen, and of an optimiser that remembers nothing, or nothing yet, it
+    may be so.
+    """
     model = Model((Conv2d("conv1", 1, 4, (3, 3)), Conv2d("conv2", 4, 1, (3, 3))))
     program, x = compiled(PROGRAMS / "load.f90", tmp_path), np.ones((1, 1, 8, 8), np.float32)
-    for name, frozen, optimizer, says in (
-            ("adam", (), Adam(0.01), "good"), ("frozen", ("conv1.weight",), Adam(0.01), "good"),
-            ("sgd", (), Sgd(0.01), "good"), ("momentum", (), Sgd(0.01, momentum=0.5), "good")):
+    adam, momentum = Adam(0.01), Sgd(0.01, momentum=0.5)
+    for name, frozen, first, then in (
+            ("adam", (), adam, adam), ("frozen", ("conv1.weight",), adam, adam), ("sgd", (), Sgd(0.01), Sgd(0.01)),
+            ("momentum", (), momentum, momentum), ("another", (), Sgd(0.01), adam), ("a third", (), momentum, adam)):
         net = Network(model)
         net.frozen = frozen
-        net.step(x, np.zeros((1, 1, 4, 4), np.float32), optimizer)
-        net.save(tmp_path / f"{name}.h5", optimizer)
-        assert printed(program, f"{name}.h5") == [says], name
+        net.step(x, np.zeros((1, 1, 4, 4), np.float32), first)
+        net.save(tmp_path / f"{name}.h5", then)
+        assert printed(program, f"{name}.h5") == ["good"], name
+        net.frozen = ()
+        net.save(tmp_path / f"{name}.h5", then)
+        assert printed(program, f"{name}.h5") == ["good"], f"{name}, thawed"
     for what, (lose, says) in LOST.items():
         shutil.copy(tmp_path / "adam.h5", tmp_path / "lost.h5")
         with h5py.File(tmp_path / "lost.h5", "r+") as file:

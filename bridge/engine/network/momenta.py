@@ -24,18 +24,23 @@ def lost(file: ExchangeFile, step: int) -> list[str]:
 
     It should be there of each parameter that is not frozen, whole, if there is any of it, or if the weights come from a
     training: those of a later step of `cnn_step` or the reference, those with a `first_step` above 0, and what
-    `Network.save` wrote before it wrote momenta. The last ones may lack all of it, which is then told as one.
+    `Network.save` wrote before it wrote momenta. The last ones may lack all of it, which is then told as one. Of a
+    parameter that the file says had no update yet (``updates`` = 0) nothing is missing.
     """
     if file.model is None or file.optimizer is None or not file.optimizer.remembers:
         return []
     expected = dict[str, bool]()
     for name in file.model.parameter_shapes():
         if not file.is_frozen(name):
-            paths = {kind: file.memory_path(step, name, kind) for kind in file.optimizer.memory}
-            expected |= {path: file.has(path) for path in paths.values()}
+            there = {path: file.has(path) for path in (file.memory_path(step, name, kind)
+                                                       for kind in file.optimizer.memory)}
+            updates = file.updates(step, name)
+            if updates == 0:
+                continue
+            expected |= there
             # SGD asks only whether there has been one
             if isinstance(file.optimizer, Adam):
-                expected[f"attribute updates of steps/{step}/optimizer/{name}"] = file.updates(step, name) is not None
+                expected[f"attribute updates of steps/{step}/optimizer/{name}"] = updates is not None
     if any(expected.values()):
         return [path for path, there in expected.items() if not there]
     first, saved = file.attributes.get("first_step"), str(file.attributes.get("producer")).startswith("bridge.Network")

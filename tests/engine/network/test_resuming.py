@@ -234,6 +234,33 @@ def test_what_is_lost_is_told_by_name(tmp_path: Path, optimizer: bridge.Sgd | br
         bridge.Network.from_file(path)
 
 
+@pytest.mark.parametrize("optimizer", [bridge.Sgd(0.1, momentum=0.9), bridge.AdamW(0.01)],
+                         ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(("before", "frozen"), [
+    (bridge.Sgd(0.1), ()), (bridge.Sgd(0.1, momentum=0.5), ()), (bridge.Adam(0.01), ()),
+    (bridge.AdamW(0.01), NAMES[1:3])])
+def test_who_changes_the_optimiser_misses_nothing(tmp_path: Path, before: bridge.Sgd | bridge.Adam,
+                                                  frozen: tuple[str, ...], optimizer: bridge.Sgd | bridge.Adam) -> None:
+    """Of a parameter that it has not updated yet it remembers nothing: the file says so, and goes on to the bit."""
+    net, path = network("cpu", ""), tmp_path / "net.h5"
+    steps = [(batch(SHAPE, net.dtype, seed), batch(SHAPE, net.dtype, seed + 50)) for seed in range(4)]
+    net.frozen = frozen
+    for x, t in steps[:2]:
+        net.step(x, t, before)
+    net.frozen = ()
+    net.save(path, optimizer)
+    again = bridge.Network.from_file(path)
+    assert again.steps == 2
+    for x, t in steps[2:]:
+        assert net.step(x, t, optimizer) == again.step(x, t, optimizer)
+    assert state(net) == state(again)
+    net.save(path, optimizer)
+    with h5py.File(path, "r+") as file:
+        file["steps/0/optimizer/conv1/weight"].attrs["updates"] = 0
+    with pytest.raises(bridge.FileError, match=r"updates of .*conv1/weight is 0, expected a whole number from 1 on"):
+        bridge.Network.from_file(path)
+
+
 def test_a_network_that_is_read_and_saved_keeps_what_its_optimiser_remembers(tmp_path: Path) -> None:
     """Without a step in between: the file says of whom the memory is."""
     net, path = network("cpu", ""), tmp_path / "net.h5"
