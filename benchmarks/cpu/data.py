@@ -4,7 +4,8 @@
 Once with the files in the system's cache and once from the disk; dd is one process, batches are read ahead by two
 threads. dd reads into one buffer: of 1 MiB, which stays in a core's cache, or as large as an image, so that the bytes
 go through the memory as those of a batch must. Beside the time stands the processors' time, which others on the machine
-change less. The memory is that of a process of its own, over stacks of 259 GB that take no room on the disk.
+change less. The memory is that of a process of its own, over stacks of 259 GB that take no room on the disk. Beside steps
+of one thread another one decompresses batches: how much of the shorter of both is hidden behind the other.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import resource
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +27,23 @@ import h5py
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 from benchmarks.cpu.runs import call
 from benchmarks.cpu.worker import memory
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.interleaved import warm_summaries
 from benchmarks.harness.tables import milliseconds, optional, table, times
+from bridge import Conv2d, Model, Network, Relu
 from bridge.common.progress import stage
 from bridge.common.threads import keep_freed_memory
 from bridge.data import Batches, Consecutive, Pairs
 
 #: Of dd's throughput, where crops are whole images
 WANTED = 0.8
+#: Of the shorter of steps and reading, each on a processor of its own
+HIDDEN = 0.8
+STEPS, BATCHES, BOTH = "steps alone", "batches alone", "steps on batches that are read meanwhile"
 #: MiB that a process may grow by, after its first steps
 MOST_GROWTH = 16.0
 #: Of the stack that does not fit anywhere
@@ -59,6 +67,8 @@ def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Go
                      count=2 if options.quick else 8, rounds=options.rounds(9))
         found["memory"] = {kind: call("benchmarks.cpu.data:growth", 2, kind=kind, steps=20 if options.quick else 500)
                            for kind in ("npy", "h5")}
+        found["beside_steps"] = call("benchmarks.cpu.data:beside_steps", 2, size=64 if options.quick else 1024,
+                                     steps=2 if options.quick else 16, rounds=options.rounds(9))
     median = {name: one["median"] for name, one in found["results"].items()}
     found["ratios"] = {name: median[base] / median[name] for name, base in BASE.items()}
     found["processor_ratios"] = {name: found["processor_seconds"][base] / found["processor_seconds"][name]
@@ -66,7 +76,9 @@ def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Go
     shares = [Goal(f"data: {name}, of dd's throughput", found["ratios"][name], WANTED, unit="") for name in PROMISED]
     growths = [Goal(f"data: growth of the memory over 259 GB of {kind}", one["growth"] / 2**20, MOST_GROWTH,
                     at_least=False, unit="MiB") for kind, one in found["memory"].items()]
-    return found | {"threads": 2}, shares + growths
+    overlap = Goal("data: of the shorter of steps and reading, hidden behind the other",
+                   found["beside_steps"]["hidden"], HIDDEN, unit="")
+    return found | {"threads": 2}, [*shares, *growths, overlap]
 
 
 def time_batches(size: int, count: int, rounds: int) -> dict[str, Any]:
@@ -103,6 +115,69 @@ def time_batches(size: int, count: int, rounds: int) -> dict[str, Any]:
         results |= warm_summaries(cold, rounds)
     return {"size": size, "count": count, "bytes": 2 * count * size * size * 4, "results": results,
             "processor_seconds": {name: statistics.median(times) for name, times in used.items()}}
+
+
+def beside_steps(size: int, steps: int, rounds: int) -> dict[str, Any]:
+    """Let one thread train while another one reads ahead, and each of them alone, interleaved.
+
+    Parameters
+    ----------
+    size, steps : pixels of a row and of a column of compressed images, and how many pairs of them
+    rounds : runs
+
+    Returns
+    -------
+    results : seconds for all of them, by name
+    hidden : of the shorter of steps and reading, what it does not add to the longer: 1 is all
+    pause : seconds for which another thread of Python stood still during a step, at most, as a share of the step
+    """
+    import tifffile
+
+    keep_freed_memory()
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 200, (2 * steps, size, size)).astype(np.float32)
+    layers = (Conv2d("1", 1, 8, (3, 3), padding=(1, 1)), Relu("r"), Conv2d("2", 8, 1, (3, 3), padding=(1, 1)))
+    net = Network(Model(layers), keep_activations=False)
+    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
+        path = Path(folder, "images.tif")
+        tifffile.imwrite(path, images, compression="zlib", photometric="minisblack")
+        batches = Batches(Consecutive(path), 1, (size, size), flips=False, rotations=False)
+
+        def stream() -> Batches:
+            return batches.stream(0, steps, depth=2, threads=1)
+
+        held = next(iter(stream()))
+
+        def train() -> None:
+            for batch in stream():
+                net.step(batch.input, batch.target, lr=1e-9)
+
+        results = warm_summaries({STEPS: lambda: [net.step(held.input, held.target, lr=1e-9) for _ in range(steps)],
+                                  BATCHES: lambda: [None for _ in stream()], BOTH: train}, rounds)
+        pause = _pause(lambda: net.step(held.input, held.target, lr=1e-9))
+    alone = [results[name]["median"] for name in (STEPS, BATCHES)]
+    return {"size": size, "steps": steps, "results": results, "pause": pause,
+            "hidden": (sum(alone) - results[BOTH]["median"]) / min(alone)}
+
+
+def _pause(step: Callable[[], object]) -> float:
+    """The longest time in which another thread did not run, of that of the step."""
+    ends: list[float] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(0.001):
+            ends.append(time.perf_counter())
+
+    other = threading.Thread(target=tick)
+    other.start()
+    begin = time.perf_counter()
+    step()
+    end = time.perf_counter()
+    done.set()
+    other.join()
+    seen = [begin, *(one for one in ends if begin < one < end), end]
+    return max(later - earlier for earlier, later in pairwise(seen)) / (end - begin)
 
 
 def growth(kind: str, steps: int) -> dict[str, Any]:
@@ -210,4 +285,11 @@ def tables(document: dict[str, Any]) -> list[Table]:
     for kind, one in document["memory"].items():
         mebibytes = (f"{one[key] / 2**20:.1f}" for key in ("at_first", "at_last", "growth"))
         sizes.add_row(kind, str(one["steps"]), *mebibytes)
-    return [made, sizes]
+    beside = document["beside_steps"]
+    overlap = table(f"{beside['steps']} steps on one processor, {beside['size']}² of compressed TIFF read on another",
+                    "work", "median ms", "quartiles")
+    for name, one in beside["results"].items():
+        overlap.add_row(name, *times(one))
+    overlap.add_row("of the shorter, hidden behind the other", f"{beside['hidden']:.2f}", "")
+    overlap.add_row("longest pause of another thread, in a step", f"{beside['pause']:.2f} of it", "")
+    return [made, sizes, overlap]
