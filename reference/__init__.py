@@ -4,6 +4,7 @@
 Needs torch, numpy, h5py and rich, and knows nothing of the Fortran side: the two meet in the exchange file
 alone (`docs/exchange-file.md`). Start with ``python -m reference.export --help``.
 """
+# ruff: noqa: E402  What is missing is said before it is imported
 
 from reference.ending import interrupt_ends_imports
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from reference.ending import Ended, end_by, signals_raise
 from reference.errors import InputError, one_line
-from reference.export import ExportReport, export
+from reference.fixture import ExportReport, export
 from reference.losses import LOSSES
 from reference.settings import DEFAULT_LR, PRECISIONS, REDUCTIONS, ExportSettings
 from reference.version import add_version

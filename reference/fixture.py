@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Write a fixture: train a CNN in PyTorch for a few steps and keep every tensor.
 
-``python -m reference.export FILE`` on the command line (`reference.cli` has the options), :func:`export`
-from Python.
+`reference.export` has :func:`export` for others, and the command.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -243,9 +241,3 @@ def _computing(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before[0])
         if before[1] is not None:
             conv.fp32_precision = before[1]
-
-
-if __name__ == "__main__":
-    from reference.cli import main
-
-    sys.exit(main())

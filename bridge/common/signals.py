@@ -93,8 +93,8 @@ class _ImportsEnd:
 def interrupt_ends_imports() -> None:
     """Let Ctrl-C end a command of this package with one line and 130 while its modules are imported.
 
-    Until `signals_raise` there is nothing to clean up. Does nothing in the programs of others, which import the package,
-    nor where Ctrl-C is ignored.
+    Until `signals_raise` there is nothing to clean up. Does nothing in the programs of others, which import the
+    package, nor where Ctrl-C is ignored.
     """
     # So Python calls itself while it looks for the module of -m
     name = sys.orig_argv[-len(sys.argv)].removeprefix("-m") if sys.argv[:1] == ["-m"] else ""

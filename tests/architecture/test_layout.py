@@ -40,11 +40,10 @@ BENCHMARK_ROOMS = {
 MACHINE = re.compile("|".join(f"/{a}{b}/" for a, b in (("wo", "rk"), ("ro", "ot"), ("ho", "me"))))
 
 
-def python_imports(path: Path, *, when_loaded: bool = False) -> set[str]:
-    """Names of imported modules; with `when_loaded` only those that importing the file imports."""
+def python_imports(path: Path) -> set[str]:
+    """Names of imported modules, wherever in the file, and for types alone, too."""
     found = set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in tree.body if when_loaded else ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -74,8 +73,15 @@ def test_python_modules_have_no_cycles(root: Path, package: str) -> None:
         for p in (root / package).rglob("*.py")
         if p.stem != "__init__"
     }
-    graph = {name: python_imports(path, when_loaded=True) & set(files) for name, path in files.items()}
+    graph = {name: python_imports(path) & set(files) for name, path in files.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(files)
+
+
+@pytest.mark.parametrize("line", ["import a.b", "def f():\n    import a.b", "from a import b",
+                                  "if TYPE_CHECKING:\n    from a.b import C", "try:\n    import a.b\nfinally:\n    f"])
+def test_an_import_is_seen_wherever_it_stands(line: str, tmp_path: Path) -> None:
+    (tmp_path / "c.py").write_text(line)
+    assert "a.b" in python_imports(tmp_path / "c.py")
 
 
 def test_every_module_is_installed(root: Path) -> None:

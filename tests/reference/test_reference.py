@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import nn
 
-from reference import export as export_module
+from reference import fixture as export_module
 from reference import writer
 from reference.chain import Layers
 from reference.cli import main

@@ -24,7 +24,8 @@ from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
-from bridge.judge.oracle.algorithms import Algorithm, Direct, known, summed, title
+from bridge.judge.oracle.algorithm import Algorithm
+from bridge.judge.oracle.algorithms import Direct, known, summed, title
 from bridge.judge.oracle.error_model import Arithmetic
 
 Array = np.ndarray

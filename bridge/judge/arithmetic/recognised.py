@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
-from bridge.judge.oracle.algorithms import Algorithm
+from bridge.judge.oracle.algorithm import Algorithm
 
 
 @dataclass(frozen=True)

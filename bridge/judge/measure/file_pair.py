@@ -17,7 +17,8 @@ from bridge.common.errors import ArgumentError, FileError
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Model, Shape
 from bridge.exchange.optimizers import Optimizer, Sgd
-from bridge.judge.oracle.algorithms import Algorithm, families
+from bridge.judge.oracle.algorithm import Algorithm
+from bridge.judge.oracle.algorithms import families
 from bridge.judge.oracle.error_model import OPERAND_ROUNDOFF, UNIT_ROUNDOFF, Arithmetic, total_roundoff
 from bridge.judge.oracle.update import Remembered
 

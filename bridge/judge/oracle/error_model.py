@@ -6,12 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from bridge.judge.oracle.algorithms import Algorithm
+from bridge.judge.oracle.algorithm import Algorithm
 
 Array = np.ndarray
 

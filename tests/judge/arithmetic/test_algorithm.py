@@ -21,7 +21,8 @@ from bridge.exchange.model import Conv2d
 from bridge.judge.arithmetic import algorithm as recognition
 from bridge.judge.arithmetic import samples
 from bridge.judge.judge import Judgement, judge
-from bridge.judge.oracle.algorithms import Algorithm, known, transposed, turned_kernels
+from bridge.judge.oracle.algorithm import Algorithm, transposed, turned_kernels
+from bridge.judge.oracle.algorithms import known
 from bridge.judge.oracle.error_model import total_roundoff
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.fast_algorithms import PROGRAMS

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from bridge.exchange.model import Conv2d
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
-from bridge.judge.oracle.algorithms import Algorithm, known, transposed, turned_kernels
+from bridge.judge.oracle.algorithm import Algorithm, transposed, turned_kernels
+from bridge.judge.oracle.algorithms import known
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.candidates import result_of
