@@ -127,8 +127,8 @@ os.kill(os.getpid(), signal.SIGTERM)
 @pytest.mark.parametrize("command", ["bridge.compare", "bridge", "reference.export"])
 def test_ctrl_c_while_modules_are_imported(command: str, tmp_path: Path) -> None:
     """One line and 130, as later on; the programs of others, and who ignores the signal, see nothing of it."""
-    (tmp_path / "h5py.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(9): pass\n"
-                                      "print('goes on')\nraise SystemExit(3)\n")
+    (tmp_path / "h5py.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+                                      "for _ in range(9): pass\nprint('goes on')\nraise SystemExit(3)\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
 
     def done(*words: str, **given: Any) -> tuple[int, str, str]:

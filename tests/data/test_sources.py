@@ -254,12 +254,12 @@ def test_a_dataset_of_each_file_of_a_pattern(tmp_path: Path) -> None:
         assert [images.read(k)[0, 0, 0] for k in (0, 3)] == [2, 10] and len(images) == 6
         assert images.name(4) == f"{tmp_path}/10.h5:/a/images, image 1"
     there = r"it has /a/images int16 \(3, 4, 5\), /other float64 \(4, 4\)"
-    with pytest.raises(FileError, match=r"2\.h5: 2 datasets that may hold images \(of real numbers, with 2 to 4 dimensions\)"
-                                        ", expected one, or FILE.h5:/dataset; " + there):
+    with pytest.raises(FileError, match=r"2\.h5: 2 datasets that may hold images \(of real numbers, with 2 to 4 "
+                                        r"dimensions\), expected one, or FILE.h5:/dataset; " + there):
         Images(tmp_path / "2.h5")
     with pytest.raises(FileError, match=r"2\.h5: no dataset /b in it, " + there):
         Images(f"{tmp_path}/2.h5:/b")
-    with pytest.raises(FileError, match=r"2\.h5:other: no such file, expected .*2\.h5:/other for a dataset of .*2\.h5$"):
+    with pytest.raises(FileError, match=r"2\.h5:other: no such file, expected .*2\.h5:/other for a dataset of"):
         Images(f"{tmp_path}/2.h5:other")
 
 
