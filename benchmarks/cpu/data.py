@@ -4,8 +4,8 @@
 Once with the files in the system's cache and once from the disk; dd is one process, batches are read ahead by two
 threads. dd reads into one buffer: of 1 MiB, which stays in a core's cache, or as large as an image, so that the bytes
 go through the memory as those of a batch must. Beside the time stands the processors' time, which others on the machine
-change less. The memory is that of a process of its own, over stacks of 259 GB that take no room on the disk. Beside steps
-of one thread another one decompresses batches: how much of the shorter of both is hidden behind the other.
+change less. The memory is that of a process of its own, over stacks of 259 GB that take no room on the disk. Beside
+steps of one thread another one decompresses batches: how much of the shorter of both is hidden behind the other.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Configuration:
         else:
             network = Network.from_file(self.model, device=self.device, keep_activations=False)
             self._check_loss(network.model)
-        if network.dtype != np.float32:
+        if network.dtype != "float32":
             raise ArgumentError(f"model: the parameters of {self.model!r} are {network.dtype}, expected float32, which "
                                 "images are read as")
         return network

@@ -22,7 +22,7 @@ from tests.helpers.tiers import few
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 
 
-def readme(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
+def judge_page(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
     """A micrograph of their own."""
     mrcfile = pytest.importorskip("mrcfile")
     with mrcfile.new(folder / "micrograph.mrc") as file:
@@ -116,13 +116,13 @@ def tutorial(folder: Path, fixture: Path, result: Path) -> dict[str, Any]:
 
 #: What a document takes for granted: files in its folder, names in its Python
 GIVEN: dict[str, Callable[[Path, Path, Path], dict[str, Any]]] = {
-    "README.md": readme, "docs/cuda.md": cuda, "docs/exchange-file.md": exchange_file, "docs/json.md": json_files,
-    "docs/train.md": train, "docs/apply.md": apply, "docs/tutorial.md": tutorial}
+    "docs/judge.md": judge_page, "docs/cuda.md": cuda, "docs/exchange-file.md": exchange_file,
+    "docs/json.md": json_files, "docs/train.md": train, "docs/apply.md": apply, "docs/tutorial.md": tutorial}
 #: Programs without which a document cannot be read
 NEEDED = {"docs/exchange-file.md": "h5fc", "docs/json.md": "jq", "docs/train.md": "mpirun"}
 
 
-@pytest.mark.parametrize("name", few(DOCUMENTS, ("README.md", "docs/exchange-file.md").__contains__))
+@pytest.mark.parametrize("name", few(DOCUMENTS, ("README.md", "docs/judge.md").__contains__))
 def test_every_block_runs(name: str, small_fixture: Path, small_result: Path, tmp_path: Path,
                           monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if not here(NEEDED.get(name, "bash")):

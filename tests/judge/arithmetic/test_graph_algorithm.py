@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bridge.judge.judge import judge
-from bridge.judge.oracle.algorithms import known, transposed, turned_kernels
+from bridge.judge.oracle.algorithm import transposed, turned_kernels
+from bridge.judge.oracle.algorithms import known
 from bridge.validate.self_test.graph_candidate import GraphOperations, _Backward, train_graph
 from reference.export import export
 from reference.settings import ExportSettings

@@ -9,16 +9,14 @@ import pytest
 from bridge.common.errors import ArgumentError
 from bridge.exchange.model import Conv2d
 from bridge.judge.oracle import convolution
+from bridge.judge.oracle.algorithm import Algorithm, transposed, turned_kernels
 from bridge.judge.oracle.algorithms import (
-    Algorithm,
     Fft,
     Winograd,
     families,
     known,
     summed,
     title,
-    transposed,
-    turned_kernels,
 )
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.winograd import Filtering, matrices
