@@ -7,7 +7,7 @@ module cnn_library_any_kind
    implicit none
    private
 
-   public :: integer_of, integers_of, is_true, number_of
+   public :: integer_of, integers_of, is_integer, is_true, long_of, number_of
 
    !> Kinds of logicals, as long as those integers
    integer, parameter :: short = kind(.true.), long = int64
@@ -38,7 +38,34 @@ contains
       if (abs(number) <= real(huge(1), dp)) integer_of = nint(number)
    end function integer_of
 
-   !> The same of a list
+   !> Whether it is an integer
+   pure logical function is_integer(value)
+      !> Of any type
+      class(*), intent(in) :: value
+      select type (value)
+       type is (integer(int32))
+         is_integer = .true.
+       type is (integer(int64))
+         is_integer = .true.
+       class default
+         is_integer = .false.
+      end select
+   end function is_integer
+
+   !> The number, every one of its bits; 0 of what is no integer
+   pure integer(int64) function long_of(value)
+      !> An integer
+      class(*), intent(in) :: value
+      long_of = 0_int64
+      select type (value)
+       type is (integer(int32))
+         long_of = int(value, int64)
+       type is (integer(int64))
+         long_of = value
+      end select
+   end function long_of
+
+   !> As `integer_of`, of a list
    pure function integers_of(values) result(found)
       !> Integers
       class(*), intent(in) :: values(:)

@@ -7,7 +7,7 @@ module cnn_library_array_network
    use cnn_core_text, only : name_type, to_text
    use cnn_core_version, only : version
    use cnn_io_saved_network, only : open_network, save_network
-   use cnn_library_any_kind, only : integer_of, is_true
+   use cnn_library_any_kind, only : integer_of, is_integer, is_true, long_of
    use cnn_library_arrays, only : array_type
    use cnn_library_gradients, only : copy_gradients, count_parameters => parameter_count
    use cnn_library_initialize, only : initialize
@@ -108,12 +108,13 @@ contains
       !> `keep_all` (the default), or for less memory `keep_needed`, with which there are no outputs and gradients of
       !> inner layers and no gradient of the input; see cnn_model_network
       class(*), intent(in), optional :: keep_activations
-      !> Of the first parameters and of the masks of dropouts; 0 where it is not given
-      integer(i8), intent(in), optional :: seed
+      !> Of the first parameters and of the masks of dropouts, an integer; 0 where it is not given
+      class(*), intent(in), optional :: seed
       !> torch (the default), he or xavier: see cnn_library_initialize
       character(len=*), intent(in), optional :: initialization
       type(call_type) :: call
-      call call%begin(self%place, call_changes, error, is_draft=.true.)
+      call check_seed(seed, error)
+      if (.not. allocated(error)) call call%begin(self%place, call_changes, error, is_draft=.true.)
       if (allocated(error)) return
       if (allocated(call%state%failure)) then
          error = call%state%failure
@@ -124,6 +125,15 @@ contains
       call build_state(call%state, error, loss, reduction, precision, keep_activations, initialization)
    end subroutine build
 
+   subroutine check_seed(seed, error)
+      !> As of `build`
+      class(*), intent(in), optional :: seed
+      !> It is no integer
+      type(error_type), allocatable, intent(out) :: error
+      if (.not. present(seed)) return
+      if (.not. is_integer(seed)) call fail(error, "seed: expected an integer")
+   end subroutine check_seed
+
    !> As a new network is
    subroutine begin_training(state, device, seed)
       !> Of the network
@@ -131,11 +141,11 @@ contains
       !> As of `build`
       character(len=*), intent(in), optional :: device
       !> As of `build`
-      integer(i8), intent(in), optional :: seed
+      class(*), intent(in), optional :: seed
       call choose("cpu", device, state%device)
       state%is_training = .true.
       state%seed = 0_i8
-      if (present(seed)) state%seed = seed
+      if (present(seed)) state%seed = long_of(seed)
       call state%generator%seed(state%seed)
    end subroutine begin_training
 
@@ -204,8 +214,8 @@ contains
       character(len=*), intent(in), optional :: precision
       !> As of `build`
       class(*), intent(in), optional :: keep_activations
-      !> Of the masks of dropouts; 0 where it is not given
-      integer(i8), intent(in), optional :: seed
+      !> Of the masks of dropouts, an integer; 0 where it is not given
+      class(*), intent(in), optional :: seed
       type(call_type) :: call
       class(model_type), allocatable :: model
       type(description_type) :: description
@@ -217,7 +227,8 @@ contains
       if (present(keep_activations)) kept = integer_of(keep_activations)
       call choose("cpu", device, place)
       call choose("", precision, wanted)
-      call call%begin(self%place, call_changes, error, is_draft=.true.)
+      call check_seed(seed, error)
+      if (.not. allocated(error)) call call%begin(self%place, call_changes, error, is_draft=.true.)
       if (allocated(error)) return
       ! HDF5 is not safe in several threads
       !$omp critical (cnn_hdf5)

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
-!> The caller's arrays as the tensors of a network, without a copy.
+!> The caller's arrays as the tensors of a network, without a copy where they have no gaps.
 module cnn_library_arrays
-   use, intrinsic :: iso_c_binding, only : c_loc, c_ptr
+   use, intrinsic :: iso_c_binding, only : c_associated, c_loc, c_ptr
    use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, dtype_none, sp
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : list_length, shape_list
@@ -9,7 +9,7 @@ module cnn_library_arrays
    implicit none
    private
 
-   public :: array_at, array_of, device_array
+   public :: array_at, device_array, give_back, take
 
    !> Dimensions that a tensor may have
    integer, parameter :: most = 4
@@ -20,29 +20,105 @@ module cnn_library_arrays
       type(tensor_type) :: tensor
       integer :: rank = 0
       logical :: on_device = .false.
+      !> The numbers of an array with gaps
+      real(sp), allocatable :: packed_sp(:)
+      real(dp), allocatable :: packed_dp(:)
    contains
       procedure :: shape_text
    end type array_type
 
-   !> An array in host memory. It is used while the call runs that it is given to, and not after it
-   interface array_of
-      module procedure array_of_sp
-      module procedure array_of_dp
-   end interface array_of
+   !> An array in host memory is used where it is; what has gaps, as x(:, :, :, ::2), is packed. Who declares an argument
+   !> contiguous gets a copy from gfortran 12 of every array of assumed shape, with gaps or without
+   interface take
+      module procedure take_sp
+      module procedure take_dp
+   end interface take
+
+   !> An array with gaps gets what was written
+   interface give_back
+      module procedure give_back_sp
+      module procedure give_back_dp
+   end interface give_back
 
 contains
 
-   type(array_type) function array_of_sp(x) result(array)
+   subroutine take_sp(x, array)
       !> Of one to four dimensions
-      real(sp), contiguous, target, intent(in) :: x(..)
+      real(sp), target, intent(in) :: x(..)
+      !> Describes it, while the call runs that it is given to, and not after it
+      type(array_type), target, intent(out) :: array
       array = array_at(c_loc(x), dtype_float32, shape(x))
-   end function array_of_sp
+      if (is_contiguous(x) .or. array%tensor%dtype == dtype_none .or. .not. c_associated(array%tensor%address)) return
+      allocate (array%packed_sp(size(x)))
+      select rank (x)
+       rank (1)
+         array%packed_sp = x
+       rank (2)
+         array%packed_sp = reshape(x, [size(x)])
+       rank (3)
+         array%packed_sp = reshape(x, [size(x)])
+       rank (4)
+         array%packed_sp = reshape(x, [size(x)])
+      end select
+      array%tensor%address = c_loc(array%packed_sp)
+   end subroutine take_sp
 
-   type(array_type) function array_of_dp(x) result(array)
+   subroutine give_back_sp(array, x)
+      !> After the call
+      type(array_type), intent(in) :: array
+      !> That was taken; has what the call wrote
+      real(sp), intent(inout) :: x(..)
+      if (.not. allocated(array%packed_sp)) return
+      select rank (x)
+       rank (1)
+         x = array%packed_sp
+       rank (2)
+         x = reshape(array%packed_sp, shape(x))
+       rank (3)
+         x = reshape(array%packed_sp, shape(x))
+       rank (4)
+         x = reshape(array%packed_sp, shape(x))
+      end select
+   end subroutine give_back_sp
+
+   subroutine take_dp(x, array)
       !> Of one to four dimensions
-      real(dp), contiguous, target, intent(in) :: x(..)
+      real(dp), target, intent(in) :: x(..)
+      !> Describes it, while the call runs that it is given to, and not after it
+      type(array_type), target, intent(out) :: array
       array = array_at(c_loc(x), dtype_float64, shape(x))
-   end function array_of_dp
+      if (is_contiguous(x) .or. array%tensor%dtype == dtype_none .or. .not. c_associated(array%tensor%address)) return
+      allocate (array%packed_dp(size(x)))
+      select rank (x)
+       rank (1)
+         array%packed_dp = x
+       rank (2)
+         array%packed_dp = reshape(x, [size(x)])
+       rank (3)
+         array%packed_dp = reshape(x, [size(x)])
+       rank (4)
+         array%packed_dp = reshape(x, [size(x)])
+      end select
+      array%tensor%address = c_loc(array%packed_dp)
+   end subroutine take_dp
+
+   subroutine give_back_dp(array, x)
+      !> After the call
+      type(array_type), intent(in) :: array
+      !> That was taken; has what the call wrote
+      real(dp), intent(inout) :: x(..)
+      if (.not. allocated(array%packed_dp)) return
+      select rank (x)
+       rank (1)
+         x = array%packed_dp
+       rank (2)
+         x = reshape(array%packed_dp, shape(x))
+       rank (3)
+         x = reshape(array%packed_dp, shape(x))
+       rank (4)
+         x = reshape(array%packed_dp, shape(x))
+      end select
+   end subroutine give_back_dp
 
    !> An array in the memory of a GPU, of CUDA Fortran (`c_devloc(x)`) or OpenACC (`host_data use_device`). It must stay
    !> there while a network works on it

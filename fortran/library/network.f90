@@ -3,7 +3,7 @@
 !>
 !> Arrays.   Of `real(sp)` in a network of float32, of `real(dp)` in one of float64, with one to four dimensions: images
 !>           are x(w, h, c, n), the bytes of torch's (n, c, h, w), features x(k, n). In host memory they are read where
-!>           they are; what is not contiguous the compiler copies. For arrays on a GPU see `device_array`.
+!>           they are; what has gaps is copied, and copied back. For arrays on a GPU see `device_array`.
 !> Errors.   Every call may give one in its last argument. What is wrong with a layer is said by `build`.
 !> Copies.   `a = b` makes a copy that learns by itself. What a network has is given back when it goes out of scope.
 !> Threads.  Several threads may work at once, each with networks of its own; on one network only calls that leave it as
@@ -13,7 +13,7 @@ module cnn_library_network
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, sp
    use cnn_library_array_network, only : array_network_type, assign_network
-   use cnn_library_arrays, only : array_of
+   use cnn_library_arrays, only : array_type, give_back, take
    use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
@@ -63,61 +63,75 @@ contains
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(sp), contiguous, intent(in) :: x(..)
+      real(sp), target, intent(in) :: x(..)
       !> Output, is overwritten
-      real(sp), contiguous, intent(inout) :: y(..)
+      real(sp), target, intent(inout) :: y(..)
       !> An array that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%forward_array(array_of(x), array_of(y), error)
+      type(array_type), target :: x_, y_
+      call take(x, x_)
+      call take(y, y_)
+      call self%forward_array(x_, y_, error)
+      call give_back(y_, y)
    end subroutine forward_sp
 
    subroutine forward_dp(self, x, y, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(dp), contiguous, intent(in) :: x(..)
+      real(dp), target, intent(in) :: x(..)
       !> Output, is overwritten
-      real(dp), contiguous, intent(inout) :: y(..)
-      !> An array that does not fit, or an error of the device
+      real(dp), target, intent(inout) :: y(..)
+      !> As of `forward_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%forward_array(array_of(x), array_of(y), error)
+      type(array_type), target :: x_, y_
+      call take(x, x_)
+      call take(y, y_)
+      call self%forward_array(x_, y_, error)
+      call give_back(y_, y)
    end subroutine forward_dp
 
    subroutine evaluate_sp(self, x, target, loss, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(sp), contiguous, intent(in) :: x(..)
+      real(sp), target, intent(in) :: x(..)
       !> What the output should be
-      real(sp), contiguous, intent(in) :: target(..)
+      real(sp), target, intent(in) :: target(..)
       !> The loss
       real(dp), intent(out) :: loss
       !> An array that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%evaluate_array(array_of(x), array_of(target), loss, error)
+      type(array_type), target :: x_, target_
+      call take(x, x_)
+      call take(target, target_)
+      call self%evaluate_array(x_, target_, loss, error)
    end subroutine evaluate_sp
 
    subroutine evaluate_dp(self, x, target, loss, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(dp), contiguous, intent(in) :: x(..)
+      real(dp), target, intent(in) :: x(..)
       !> What the output should be
-      real(dp), contiguous, intent(in) :: target(..)
+      real(dp), target, intent(in) :: target(..)
       !> The loss
       real(dp), intent(out) :: loss
-      !> An array that does not fit, or an error of the device
+      !> As of `evaluate_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%evaluate_array(array_of(x), array_of(target), loss, error)
+      type(array_type), target :: x_, target_
+      call take(x, x_)
+      call take(target, target_)
+      call self%evaluate_array(x_, target_, loss, error)
    end subroutine evaluate_dp
 
    subroutine step_sp(self, x, target, optimizer, loss, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(sp), contiguous, intent(in) :: x(..)
+      real(sp), target, intent(in) :: x(..)
       !> What the output should be
-      real(sp), contiguous, intent(in) :: target(..)
+      real(sp), target, intent(in) :: target(..)
       !> With the learning rate of this step
       class(optimizer_type), intent(in) :: optimizer
       !> Of the parameters before the step
@@ -125,119 +139,151 @@ contains
       !> An array that does not fit, a setting out of its range, a loss that is not finite (`error%diverged`; the
       !> parameters stay as they were), or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%step_array(array_of(x), array_of(target), optimizer, loss, error)
+      type(array_type), target :: x_, target_
+      call take(x, x_)
+      call take(target, target_)
+      call self%step_array(x_, target_, optimizer, loss, error)
    end subroutine step_sp
 
    subroutine step_dp(self, x, target, optimizer, loss, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(dp), contiguous, intent(in) :: x(..)
+      real(dp), target, intent(in) :: x(..)
       !> What the output should be
-      real(dp), contiguous, intent(in) :: target(..)
+      real(dp), target, intent(in) :: target(..)
       !> With the learning rate of this step
       class(optimizer_type), intent(in) :: optimizer
       !> Of the parameters before the step
       real(dp), intent(out) :: loss
       !> As of `step_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%step_array(array_of(x), array_of(target), optimizer, loss, error)
+      type(array_type), target :: x_, target_
+      call take(x, x_)
+      call take(target, target_)
+      call self%step_array(x_, target_, optimizer, loss, error)
    end subroutine step_dp
 
    subroutine compute_gradients_sp(self, x, target, loss, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(sp), contiguous, intent(in) :: x(..)
+      real(sp), target, intent(in) :: x(..)
       !> What the output should be
-      real(sp), contiguous, intent(in) :: target(..)
+      real(sp), target, intent(in) :: target(..)
       !> Of the parameters as they are
       real(dp), intent(out) :: loss
       !> An array that does not fit, a loss that is not finite (`error%diverged`), or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%compute_gradients_array(array_of(x), array_of(target), loss, error)
+      type(array_type), target :: x_, target_
+      call take(x, x_)
+      call take(target, target_)
+      call self%compute_gradients_array(x_, target_, loss, error)
    end subroutine compute_gradients_sp
 
    subroutine compute_gradients_dp(self, x, target, loss, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(dp), contiguous, intent(in) :: x(..)
+      real(dp), target, intent(in) :: x(..)
       !> What the output should be
-      real(dp), contiguous, intent(in) :: target(..)
+      real(dp), target, intent(in) :: target(..)
       !> Of the parameters as they are
       real(dp), intent(out) :: loss
       !> As of `compute_gradients_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%compute_gradients_array(array_of(x), array_of(target), loss, error)
+      type(array_type), target :: x_, target_
+      call take(x, x_)
+      call take(target, target_)
+      call self%compute_gradients_array(x_, target_, loss, error)
    end subroutine compute_gradients_dp
 
    subroutine get_gradients_sp(self, values, error)
       !> The network, after `compute_gradients`, `step` or `pull_back`
       class(network_type), intent(inout) :: self
       !> `parameter_count()` numbers, one parameter after the other in the order of `names`; is overwritten
-      real(sp), contiguous, intent(inout) :: values(..)
+      real(sp), target, intent(inout) :: values(..)
       !> Another shape or kind, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%get_gradients_array(array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%get_gradients_array(values_, error)
+      call give_back(values_, values)
    end subroutine get_gradients_sp
 
    subroutine get_gradients_dp(self, values, error)
       !> The network, after `compute_gradients`, `step` or `pull_back`
       class(network_type), intent(inout) :: self
       !> `parameter_count()` numbers, one parameter after the other in the order of `names`; is overwritten
-      real(dp), contiguous, intent(inout) :: values(..)
-      !> Another shape or kind, or an error of the device
+      real(dp), target, intent(inout) :: values(..)
+      !> As of `get_gradients_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%get_gradients_array(array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%get_gradients_array(values_, error)
+      call give_back(values_, values)
    end subroutine get_gradients_dp
 
    subroutine set_gradients_sp(self, values, error)
       !> The network, after `compute_gradients` or `pull_back`
       class(network_type), intent(inout) :: self
       !> As of `get_gradients`; what `update` takes from now on
-      real(sp), contiguous, intent(in) :: values(..)
+      real(sp), target, intent(in) :: values(..)
       !> Another shape or kind, no gradients before, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%set_gradients_array(array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%set_gradients_array(values_, error)
    end subroutine set_gradients_sp
 
    subroutine set_gradients_dp(self, values, error)
       !> The network, after `compute_gradients` or `pull_back`
       class(network_type), intent(inout) :: self
       !> As of `get_gradients`; what `update` takes from now on
-      real(dp), contiguous, intent(in) :: values(..)
-      !> Another shape or kind, no gradients before, or an error of the device
+      real(dp), target, intent(in) :: values(..)
+      !> As of `set_gradients_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%set_gradients_array(array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%set_gradients_array(values_, error)
    end subroutine set_gradients_dp
 
    subroutine pull_back_sp(self, x, dy, dx, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(sp), contiguous, intent(in) :: x(..)
+      real(sp), target, intent(in) :: x(..)
       !> Gradient of what is wanted with respect to the output
-      real(sp), contiguous, intent(in) :: dy(..)
+      real(sp), target, intent(in) :: dy(..)
       !> Gradient with respect to the input, is overwritten; those of parameters: `get_gradient`
-      real(sp), contiguous, intent(inout) :: dx(..)
+      real(sp), target, intent(inout) :: dx(..)
       !> An array that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%pull_back_array(array_of(x), array_of(dy), array_of(dx), error)
+      type(array_type), target :: x_, dy_, dx_
+      call take(x, x_)
+      call take(dy, dy_)
+      call take(dx, dx_)
+      call self%pull_back_array(x_, dy_, dx_, error)
+      call give_back(dx_, dx)
    end subroutine pull_back_sp
 
    subroutine pull_back_dp(self, x, dy, dx, error)
       !> The network
       class(network_type), intent(inout) :: self
       !> Input
-      real(dp), contiguous, intent(in) :: x(..)
+      real(dp), target, intent(in) :: x(..)
       !> Gradient of what is wanted with respect to the output
-      real(dp), contiguous, intent(in) :: dy(..)
+      real(dp), target, intent(in) :: dy(..)
       !> Gradient with respect to the input, is overwritten; those of parameters: `get_gradient`
-      real(dp), contiguous, intent(inout) :: dx(..)
-      !> An array that does not fit, or an error of the device
+      real(dp), target, intent(inout) :: dx(..)
+      !> As of `pull_back_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%pull_back_array(array_of(x), array_of(dy), array_of(dx), error)
+      type(array_type), target :: x_, dy_, dx_
+      call take(x, x_)
+      call take(dy, dy_)
+      call take(dx, dx_)
+      call self%pull_back_array(x_, dy_, dx_, error)
+      call give_back(dx_, dx)
    end subroutine pull_back_dp
 
    subroutine get_sp(self, name, values, error)
@@ -246,10 +292,13 @@ contains
       !> layer.weight, layer.bias, layer.running_mean, ...
       character(len=*), intent(in) :: name
       !> Is overwritten
-      real(sp), contiguous, intent(inout) :: values(..)
+      real(sp), target, intent(inout) :: values(..)
       !> No such name, another shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%get_array(name, array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%get_array(name, values_, error)
+      call give_back(values_, values)
    end subroutine get_sp
 
    subroutine get_dp(self, name, values, error)
@@ -258,10 +307,13 @@ contains
       !> layer.weight, layer.bias, layer.running_mean, ...
       character(len=*), intent(in) :: name
       !> Is overwritten
-      real(dp), contiguous, intent(inout) :: values(..)
-      !> No such name, another shape, or an error of the device
+      real(dp), target, intent(inout) :: values(..)
+      !> As of `get_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%get_array(name, array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%get_array(name, values_, error)
+      call give_back(values_, values)
    end subroutine get_dp
 
    subroutine get_output_sp(self, layer, values, error)
@@ -270,10 +322,13 @@ contains
       !> Name of the layer
       character(len=*), intent(in) :: layer
       !> Is overwritten
-      real(sp), contiguous, intent(inout) :: values(..)
+      real(sp), target, intent(inout) :: values(..)
       !> No such layer, an output that is not kept, another shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%get_output_array(layer, array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%get_output_array(layer, values_, error)
+      call give_back(values_, values)
    end subroutine get_output_sp
 
    subroutine get_output_dp(self, layer, values, error)
@@ -282,10 +337,13 @@ contains
       !> Name of the layer
       character(len=*), intent(in) :: layer
       !> Is overwritten
-      real(dp), contiguous, intent(inout) :: values(..)
+      real(dp), target, intent(inout) :: values(..)
       !> As of `get_output_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%get_output_array(layer, array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%get_output_array(layer, values_, error)
+      call give_back(values_, values)
    end subroutine get_output_dp
 
    subroutine get_gradient_sp(self, name, values, error)
@@ -294,10 +352,13 @@ contains
       !> layer.weight or layer.bias, layer for its output, input for the network's input
       character(len=*), intent(in) :: name
       !> Gradient with respect to that, is overwritten
-      real(sp), contiguous, intent(inout) :: values(..)
+      real(sp), target, intent(inout) :: values(..)
       !> No such name, a gradient that is not kept, another shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%get_gradient_array(name, array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%get_gradient_array(name, values_, error)
+      call give_back(values_, values)
    end subroutine get_gradient_sp
 
    subroutine get_gradient_dp(self, name, values, error)
@@ -306,10 +367,13 @@ contains
       !> layer.weight or layer.bias, layer for its output, input for the network's input
       character(len=*), intent(in) :: name
       !> Gradient with respect to that, is overwritten
-      real(dp), contiguous, intent(inout) :: values(..)
+      real(dp), target, intent(inout) :: values(..)
       !> As of `get_gradient_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%get_gradient_array(name, array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%get_gradient_array(name, values_, error)
+      call give_back(values_, values)
    end subroutine get_gradient_dp
 
    subroutine set_sp(self, name, values, error)
@@ -318,10 +382,12 @@ contains
       !> layer.weight, layer.bias, layer.running_mean, ...
       character(len=*), intent(in) :: name
       !> Its new values
-      real(sp), contiguous, intent(in) :: values(..)
+      real(sp), target, intent(in) :: values(..)
       !> No such name, another shape, or an error of the device
       type(error_type), allocatable, intent(out) :: error
-      call self%set_array(name, array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%set_array(name, values_, error)
    end subroutine set_sp
 
    subroutine set_dp(self, name, values, error)
@@ -330,10 +396,12 @@ contains
       !> layer.weight, layer.bias, layer.running_mean, ...
       character(len=*), intent(in) :: name
       !> Its new values
-      real(dp), contiguous, intent(in) :: values(..)
-      !> No such name, another shape, or an error of the device
+      real(dp), target, intent(in) :: values(..)
+      !> As of `set_sp`
       type(error_type), allocatable, intent(out) :: error
-      call self%set_array(name, array_of(values), error)
+      type(array_type), target :: values_
+      call take(values, values_)
+      call self%set_array(name, values_, error)
    end subroutine set_dp
 
 end module cnn_library_network

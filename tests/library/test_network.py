@@ -76,6 +76,14 @@ def test_a_wrong_call_is_one_clear_error(kinds: tuple[str, ...], tmp_path: Path)
 
 
 @pytest.mark.parametrize("kinds", [(), ("-fdefault-integer-8",)])
+def test_arrays_are_used_where_they_are(kinds: tuple[str, ...], tmp_path: Path) -> None:
+    """Those of assumed shape, too, of which gfortran makes a copy for a contiguous argument: here of 64 MB."""
+    memory, *said = printed(compiled(PROGRAMS / "in_place.f90", tmp_path, *kinds))
+    assert memory.startswith("assumed shape ") and int(memory.split()[-1]) < 8192
+    assert said == ["x: it has no memory, expected an array that is allocated", "seed: expected an integer", "good"]
+
+
+@pytest.mark.parametrize("kinds", [(), ("-fdefault-integer-8",)])
 def test_networks_are_values(kinds: tuple[str, ...], tmp_path: Path) -> None:
     """Nothing is lost or freed twice, by the address sanitizer, and threads do not disturb each other."""
     said = printed(compiled(PROGRAMS / "copies.f90", tmp_path, *SANITIZED, *kinds), OMP_NUM_THREADS="4")
