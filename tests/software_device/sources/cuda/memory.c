@@ -3,6 +3,7 @@
 //
 // An allocation ends at a guard page, rounded up to 256 bytes; the slack holds a canary that is looked at
 // when it is freed. Pinned host memory is laid out alike, but open. A touch of closed memory ends the process.
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,20 +12,21 @@
 enum { ALIGNMENT = 256, CANARY = 0xA5, FRESH = 0xFF };
 
 static struct block *blocks;
+// By addresses: of those that are no device's, most of all, a list of all blocks would be searched to its end
+static void *tree;
 static size_t in_use[MAX_DEVICES], most;
 
-// What is found moves to the front: programs come back to few of many blocks
+// Blocks that share an address are the same
+static int in_order(const void *left, const void *right)
+{
+   const struct block *a = left, *b = right;
+   return a->mapping + a->mapped <= b->mapping ? -1 : a->mapping >= b->mapping + b->mapped;
+}
+
 struct block *block_at(const void *address)
 {
-   for (struct block **link = &blocks; *link; link = &(*link)->next) {
-      struct block *b = *link;
-      if ((char *)address < b->mapping || (char *)address >= b->mapping + b->mapped) continue;
-      *link = b->next;
-      b->next = blocks;
-      blocks = b;
-      return b;
-   }
-   return NULL;
+   struct block wanted = {.mapping = (char *)address, .mapped = 1}, **found = tfind(&wanted, &tree, in_order);
+   return found ? *found : NULL;
 }
 
 static cudaError_t allocate(void **address, size_t bytes, bool pinned)
@@ -62,6 +64,7 @@ static cudaError_t allocate(void **address, size_t bytes, bool pinned)
    }
    b->next = blocks;
    blocks = b;
+   if (!tsearch(b, &tree, in_order)) abort();
    *address = b->address;
    return cudaSuccess;
 }
