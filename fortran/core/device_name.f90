@@ -15,8 +15,7 @@
 !>                seconds for each shape
 !> direct         yes: convolutions of 3 x 3 with few channels by kernels of our own, whose operands are float32 in each
 !>                math; no: all of them by cuDNN
-!> capture        yes: a network's steps of the same shapes are captured as a CUDA graph and replayed; `record` is its
-!>                former name
+!> capture        yes: a network's steps of the same shapes are captured as a CUDA graph and replayed
 module cnn_core_device_name
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : i8
@@ -165,7 +164,7 @@ contains
        case ("direct")
          device%direct = value == "yes"
          if (.not. device%direct .and. value /= "no") wanted = "yes or no"
-       case ("capture", "record")
+       case ("capture")
          device%capture = value == "yes"
          if (.not. device%capture .and. value /= "no") wanted = "yes or no"
        case ("workspace")

@@ -23,8 +23,6 @@ Fortran reads the text once more, in cnn_core_device_name, and says the same of 
 from __future__ import annotations
 
 import re
-import sys
-import warnings
 from dataclasses import dataclass
 
 from bridge.common.errors import ArgumentError, ArgumentTypeError
@@ -42,8 +40,6 @@ OPTIONS = {
     "capture": ("yes|no", "yes or no"),
 }
 
-#: Former names of options, which work for one version more
-FORMER_OPTIONS = {"record": "capture"}
 
 #: For the help of programs, which end with `OPTIONS_HELP`
 HELP = ("cpu (default); cuda, cuda:1, ...: an NVIDIA GPU, with options as in cuda,math=tf32 (see below); naive: plain "
@@ -132,21 +128,9 @@ def _check_option(text: str, kind: str, option: str) -> None:
     if kind != "cuda":
         raise ArgumentError(f'device {text}: "{option}", but {kind} has no options')
     name, _, value = option.partition("=")
-    known = FORMER_OPTIONS.get(name, name)
-    if known not in OPTIONS or "=" not in option:
+    if name not in OPTIONS or "=" not in option:
         raise ArgumentError(f'device {text}: unknown option "{option}", expected math=, algorithm=, deterministic=, '
                             "workspace=, transforms=, graphs=, compile=, direct= or capture=")
-    pattern, words = OPTIONS[known]
+    pattern, words = OPTIONS[name]
     if not re.fullmatch(pattern, value):
         raise ArgumentError(f'device {text}: {name} is "{value}", expected {words}')
-    if known != name:
-        warnings.warn(f"device {text}: {name}= is deprecated and will be removed in the next version: use {known}=",
-                      DeprecationWarning, stacklevel=_frames_inside())
-
-
-def _frames_inside() -> int:
-    """How far up the stack the caller of the package is, as `warnings.warn` of the calling function counts it."""
-    frame, depth = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bridge."):
-        frame, depth = frame.f_back, depth + 1
-    return depth

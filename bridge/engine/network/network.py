@@ -22,12 +22,12 @@ from bridge.engine.network.arguments import (
     Keep,
     checked_model,
     flag,
+    kept_activations,
     optimizer_of,
     parameter_names,
     settings_of,
     step_number,
 )
-from bridge.engine.network.deprecated import keep_activations_of, warn
 from bridge.engine.network.masks import Masks
 from bridge.engine.network.momenta import Momenta, in_words, lost
 from bridge.engine.network.parameter_views import Tensors, Views, parameter_places, state_places
@@ -86,8 +86,6 @@ class Network:
           there is no gradient with respect to the input, and no `output_gradient`; `backward` releases the outputs of
           inner layers, so that only the last layer's can be had after it (on a CUDA device with tensor cores, and where
           the network is no chain, at any time). The least memory, and on the CPU the fastest.
-    fuse, lean : bool, deprecated
-        Former names: ``fuse=True`` is ``keep_activations="after_relu"``, ``lean=True`` ``keep_activations=False``.
 
     Attributes
     ----------
@@ -116,10 +114,10 @@ class Network:
     """
 
     def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu", *,
-                 keep_activations: Keep = True, fuse: bool | None = None, lean: bool | None = None) -> None:
+                 keep_activations: Keep = True) -> None:
         model, spec = checked_model(model), DeviceSpec.parse(device)
         self.model, self.dtype, self.device = model, dtype, spec.text
-        self.keep_activations = keep_activations_of(keep_activations, fuse, lean)
+        self.keep_activations = kept_activations(keep_activations)
         self._handle = _built(model, dtype, self.device, KEPT[self.keep_activations])
         self._tensors = Tensors(self._handle, dtype, spec)
         self._place = dispatch.of_text(device)
@@ -148,8 +146,7 @@ class Network:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], step: int = 0, *, dtype: str | None = None,
-                  device: str = "cpu", keep_activations: Keep = True, fuse: bool | None = None,
-                  lean: bool | None = None) -> Network:
+                  device: str = "cpu", keep_activations: Keep = True) -> Network:
         """Return the network of an exchange file with its weights before step `step`, frozen where the file says so.
 
         It goes on where the one that was saved stopped: with its `momenta`, and the number of its steps. A parameter
@@ -163,7 +160,7 @@ class Network:
         path : exchange file
         step : which weights, from 0
         dtype : precision to compute in; None takes the file's
-        device, keep_activations, fuse, lean : as of `Network`
+        device, keep_activations : as of `Network`
 
         Raises
         ------
@@ -172,7 +169,7 @@ class Network:
             has changed since it was written.
         """
         name, number = extension.path_text("path", path), step_number(step)
-        kept = keep_activations_of(keep_activations, fuse, lean)
+        kept = kept_activations(keep_activations)
         check_contents(name, TRAINING)
         with ExchangeFile(name) as file:
             model, precision, without = file.model, file.precision, lost(file, number)
@@ -190,8 +187,8 @@ class Network:
 
     @classmethod
     def from_torch(cls, module: nn.Module, *, dtype: str | None = None, loss: str = "mse", reduction: str = "mean",
-                   example: tuple[int, ...] | None = None, device: str = "cpu", keep_activations: Keep = True,
-                   fuse: bool | None = None, lean: bool | None = None) -> Network:
+                   example: tuple[int, ...] | None = None, device: str = "cpu", keep_activations: Keep = True
+                   ) -> Network:
         """Return the network of a torch module, with copies of its parameters and buffers.
 
         The module is what torch.fx can trace into the operations of `bridge.operations`: chains, residual connections,
@@ -212,7 +209,7 @@ class Network:
             probabilities of classes in the output's shape
         reduction : "mean" or "sum"
         example : the shape of an input, where the module takes no square images of a usual size
-        device, keep_activations, fuse, lean : as of `Network`
+        device, keep_activations : as of `Network`
 
         Raises
         ------
@@ -227,7 +224,7 @@ class Network:
             loss = loss_from(loss).text
         except FileError as error:
             raise ArgumentError(str(error)) from None
-        kept = keep_activations_of(keep_activations, fuse, lean)
+        kept = kept_activations(keep_activations)
         found = read_module(module, loss=loss, mean=reduction == "mean", shape=example)
         network = cls(found.model, found.dtype if dtype is None else dtype, device, keep_activations=kept)
         for views in (network.parameters, network.buffers):
@@ -457,12 +454,6 @@ class Network:
         """
         return bool(extension.call("network_captured", self._handle))
 
-    @property
-    def recorded(self) -> bool:
-        """Return `captured`; this name is deprecated."""
-        warn("Network.recorded", "Network.captured")
-        return self.captured
-
     @one_at_a_time
     def read_loss(self) -> float:
         """Return the loss of the last `loss` or `step`, before its update. Waits for a CUDA device.
@@ -532,23 +523,6 @@ class Network:
             raise ArgumentError(f"shape: {tuple(shape)}, expected (n, c, h, w)")
         text = extension.call("network_plan", self._handle, np.array(shape[::-1], np.int32))
         return text.decode("utf-8").strip().split("\n")
-
-    def ways(self, shape: tuple[int, int, int, int]) -> list[str]:
-        """Return `plan`; this name is deprecated."""
-        warn("Network.ways", "Network.plan")
-        return self.plan(shape)
-
-    @property
-    def fuse(self) -> bool:
-        """Return whether ReLUs are computed together with convolutions; this name is deprecated."""
-        warn("Network.fuse", "Network.keep_activations")
-        return self.keep_activations is not True
-
-    @property
-    def lean(self) -> bool:
-        """Return whether nothing is kept that training does not need; this name is deprecated."""
-        warn("Network.lean", "Network.keep_activations")
-        return not self.keep_activations
 
     @one_at_a_time
     def save(self, path: str | os.PathLike[str], optimizer: Optimizer | None = None) -> None:

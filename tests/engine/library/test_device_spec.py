@@ -7,12 +7,10 @@ import subprocess
 
 import pytest
 
-import bridge
 from bridge.common.errors import ArgumentError, EngineError
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import OPTIONS, OPTIONS_HELP, DeviceSpec
 from bridge.engine.library.programs import cnn_step
-from bridge.exchange.model import Conv2d, Model
 
 #: A number that no machine has, so that nothing is opened
 FAR = "cuda:63"
@@ -37,16 +35,6 @@ def test_both_take_it(text: str) -> None:
     assert (spec.kind, spec.index, spec.text) == ("cuda", 63, text)
     said = fortran_says(text)
     assert "no usable GPU" in said or "not there" in said or "not found" in said
-
-
-def test_a_former_option_works_for_one_version() -> None:
-    """With a warning that names the new one, at the line of the caller."""
-    model = Model((Conv2d("a", 1, 1, (1, 1)),))
-    with (pytest.warns(DeprecationWarning, match="record= is deprecated .* use capture=$") as warned,
-          pytest.raises(EngineError) as said):
-        bridge.Network(model, device=f"{FAR},record=no")
-    assert {one.filename for one in warned} == {__file__}
-    assert str(said.value) == fortran_says(f"{FAR},record=no") and "unknown" not in str(said.value)
 
 
 @pytest.mark.parametrize("text", ["cpu", "naive"])

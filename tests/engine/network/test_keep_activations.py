@@ -142,45 +142,6 @@ def test_what_cannot_be_kept_is_refused(wrong: object, error: type[Exception]) -
         bridge.Network(Model(NETWORKS["three layers"]), keep_activations=wrong)  # type: ignore[arg-type]
 
 
-#: Former options, and what they ask for now
-FORMER = [({"lean": True}, False), ({"fuse": True}, "after_relu"), ({"fuse": True, "lean": True}, False),
-          ({"lean": False}, True), ({"fuse": False}, True), ({"fuse": False, "lean": True}, False)]
-
-
-@pytest.mark.parametrize(("given", "meant"), FORMER)
-def test_former_names_work_for_one_version(given: dict[str, bool], meant: bool | str, small_fixture: str) -> None:
-    """Each with a warning that names the new one, at the line of the caller."""
-    model = Model(NETWORKS["three layers"])
-    makers = (lambda **how: bridge.Network(model, **how), lambda **how: bridge.Network.from_file(small_fixture, **how),
-              lambda **how: bridge.Network.from_torch(bridge.Network(model).to_torch(), **how))
-    for make in makers:
-        with pytest.warns(DeprecationWarning, match=f"use keep_activations={meant!r}$") as warned:
-            net = make(**given)
-        assert net.keep_activations == meant and len(warned) == len(given)
-        assert {one.filename for one in warned} == {__file__}
-
-
-def test_former_attributes_work_for_one_version() -> None:
-    for keep in (True, "after_relu", False):
-        net = bridge.Network(Model(NETWORKS["three layers"]), keep_activations=keep)
-        with pytest.warns(DeprecationWarning, match="Network.fuse is deprecated .* use Network.keep_activations"):
-            assert net.fuse == (keep is not True)
-        with pytest.warns(DeprecationWarning, match="Network.lean is deprecated .* use Network.keep_activations"):
-            assert net.lean == (keep is False)
-        with pytest.warns(DeprecationWarning, match="Network.ways is deprecated .* use Network.plan"):
-            assert net.ways((1, 3, 8, 8)) == net.plan((1, 3, 8, 8))
-        with pytest.warns(DeprecationWarning, match="Network.recorded is deprecated .* use Network.captured"):
-            assert net.recorded is net.captured is False
-
-
-def test_former_names_are_checked() -> None:
-    model = Model(NETWORKS["three layers"])
-    with pytest.raises(bridge.ArgumentTypeError, match=r"^lean: 1, expected a bool"):
-        bridge.Network(model, lean=1)  # type: ignore[arg-type]
-    with pytest.raises(bridge.ArgumentTypeError, match=r"^fuse: True and keep_activations=False, expected the latter"):
-        bridge.Network(model, fuse=True, keep_activations=False)
-
-
 CHAIN = """
 from bridge.exchange.model import Conv2d, Model, Relu
 layers = (Conv2d("a", 1, 16, (3, 3), padding=(1, 1)), Relu("r"), Conv2d("b", 16, 16, (3, 3), padding=(1, 1)), Relu("s"),
