@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Copy the compiled module `cnn` to where programs find it: copy_module.py FROM TO, as meson's install script."""
+"""Copy compiled modules to where programs find them: copy_module.py NAMES FROM... TO, as meson's install script.
+
+NAMES is a pattern of files, FROM folders.
+"""
 
 import os
 import shutil
 import sys
 from pathlib import Path
 
-source, target = sys.argv[1:]
+names, *sources, target = sys.argv[1:]
 destination = Path(os.environ.get("DESTDIR", "") + target)
 destination.mkdir(parents=True, exist_ok=True)
-shutil.copy2(Path(source) / "cnn.mod", destination)
+for source in sources:
+    for path in Path(source).glob(names):
+        shutil.copy2(path, destination)

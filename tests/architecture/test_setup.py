@@ -26,7 +26,7 @@ def checkout(root: Path, tmp_path: Path) -> Path:
         shutil.copy(root / ".ci" / name, tmp_path / ".ci")
     for name in ("bridge", "fortran", "reference"):
         (tmp_path / name).mkdir()
-    for name in ("meson.build", "meson.options", "pyproject.toml"):
+    for name in ("meson.build", "meson_options.txt", "pyproject.toml"):
         (tmp_path / name).touch()
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

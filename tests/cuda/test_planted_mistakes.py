@@ -48,7 +48,7 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("meson is neither in this environment nor on the search path")
     folder = tmp_path_factory.mktemp("copy")
     shutil.copytree(root / "fortran", folder / "fortran")
-    for name in ("meson.build", "meson.options"):
+    for name in ("meson.build", "meson_options.txt"):
         shutil.copy(root / name, folder / name)
     run(meson, "setup", folder / "build", folder, "-Dpython=false", "-Dlevels=machine", "-Doptimization=0")
     return folder

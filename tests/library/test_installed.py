@@ -89,7 +89,7 @@ def by_fpm(prefix: Path, folder: Path) -> Callable[[str], Path]:
     shutil.copytree(EXAMPLES, folder / "examples")
     path = {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
     flags = [run("pkg-config", f"--define-variable=prefix={prefix}", which, "cnn", folder=folder, **path).strip()
-             for which in ("--cflags", "--libs-only-L")]
+             for which in ("--cflags", "--libs")]
     run("fpm", "install", "--prefix", folder / "installed", "--flag", flags[0], "--link-flag", flags[1],
         folder=folder / "examples")
     return lambda name: folder / "installed/bin" / name
@@ -109,32 +109,31 @@ def test_examples(build: str, prefix: Path, tmp_path: Path) -> None:
               for name, path in NAMES.items()}
     # From which a training would go on
     (tmp_path / "trained.h5").unlink()
-    fortran = {name: run(program(name), folder=tmp_path, LD_LIBRARY_PATH=str(prefix / "lib")) for name in NAMES}
+    fortran = {name: run(program(name), folder=tmp_path) for name in NAMES}
     assert fortran["inference"].split() == python["inference"].split()
     for said in (fortran["training"], python["training"]):
         losses = [float(line.split()[-1]) for line in said.splitlines()]
         # The noise is 1/12
         assert len(losses) == 3 and losses[-1] < losses[0] < 0.25 / 12
     if build == "pkg-config":
-        check_resumed(program("training"), tmp_path, prefix)
+        check_resumed(program("training"), tmp_path)
     for said in (fortran["adjoint"], python["adjoint"]):
         assert float(said.split()[-1]) < 1e-7
     for said in (fortran["checkpoint"], python["checkpoint"]):
         assert re.fullmatch(r"step 40, loss 0\.\d+, the same to the bit: T", said.strip())
 
 
-def check_resumed(program: Path, whole: Path, prefix: Path) -> None:
+def check_resumed(program: Path, whole: Path) -> None:
     """Killed after its first checkpoint and started again, it has the bits of the training that was not."""
     folder = whole / "killed"
     folder.mkdir()
-    path = os.environ | {"LD_LIBRARY_PATH": str(prefix / "lib")}
-    with subprocess.Popen([program], cwd=folder, env=path, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen([program], cwd=folder, stdout=subprocess.DEVNULL) as process:
         while not (folder / "trained.h5").exists():
             assert process.poll() is None
         process.kill()
     with h5py.File(folder / "trained.h5") as file:
         assert file.attrs["first_step"] < 300
-    run(program, folder=folder, LD_LIBRARY_PATH=str(prefix / "lib"))
+    run(program, folder=folder)
     names: list[str] = []
     with h5py.File(folder / "trained.h5") as ours, h5py.File(whole / "trained.h5") as theirs:
         assert ours.attrs["first_step"] == theirs.attrs["first_step"] == 300
@@ -150,7 +149,7 @@ def test_the_example_with_mpi(build: str, prefix: Path, tmp_path: Path) -> None:
     if shutil.which(build, path=PATH) is None:
         pytest.skip(f"skipped, because {build} is not on the search path")
     program = BUILDS[build](prefix, tmp_path)("mpi")
-    losses = [check_losses("mpirun", "-n", str(ranks), program, folder=tmp_path, prefix=prefix)
+    losses = [check_losses("mpirun", "-n", str(ranks), program, folder=tmp_path)
               for ranks in (1, 2, 3, 4)]
     for found in losses:
         # Sums in another order
@@ -160,14 +159,14 @@ def test_the_example_with_mpi(build: str, prefix: Path, tmp_path: Path) -> None:
 def test_the_example_with_mpi_in_python(prefix: Path, tmp_path: Path) -> None:
     skip_without_mpi()
     pytest.importorskip("mpi4py", reason="skipped, because mpi4py is not installed")
-    losses = [check_losses("mpirun", "-n", ranks, sys.executable, MPI.with_suffix(".py"), folder=tmp_path,
-                           prefix=prefix) for ranks in ("1", "2")]
+    losses = [check_losses("mpirun", "-n", ranks, sys.executable, MPI.with_suffix(".py"), folder=tmp_path)
+              for ranks in ("1", "2")]
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
-def check_losses(*command: str | Path, folder: Path, prefix: Path) -> list[float]:
+def check_losses(*command: str | Path, folder: Path) -> list[float]:
     """What the example prints: the first rank alone, and the network learns."""
-    said = run(*command, folder=folder, LD_LIBRARY_PATH=str(prefix / "lib"), PYTHONPATH=str(ROOT), **ENVIRONMENT)
+    said = run(*command, folder=folder, PYTHONPATH=str(ROOT), **ENVIRONMENT)
     losses = [float(line.split()[-1]) for line in said.splitlines()]
     assert len(losses) == 5 and losses[-1] < 0.25 * losses[0]
     return losses
@@ -206,7 +205,7 @@ def test_as_a_part_of_another_project(build: str, tmp_path: Path) -> None:
             pytest.skip(f"skipped, because {program} is not on the search path")
     copy = tmp_path / "subprojects/fortran-torch-bridge"
     shutil.copytree(ROOT / "fortran", copy / "fortran")
-    for name in ("meson.build", "meson.options"):
+    for name in ("meson.build", "meson_options.txt"):
         shutil.copy(ROOT / name, copy)
     shutil.copy(NAMES["checkpoint"], tmp_path)
     if build == "meson":
