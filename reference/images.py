@@ -97,7 +97,7 @@ def _package(name: str, pip_name: str, file: Path) -> ModuleType:
     except ImportError as error:
         raise InputError(
             f"image {file.name}: reading {file.suffix} needs the Python package {pip_name}, which is not "
-            "installed: pip install 'fortran-torch-bridge[images]'"
+            "installed: pip install '.[images]' in the project's folder"
         ) from error
 
 

@@ -8,7 +8,7 @@ from importlib import metadata
 
 
 def version() -> str:
-    """As ``0.5.0``; where the sources are used as they lie, that."""
+    """As ``0.6.0``; where the sources are used as they lie, that."""
     try:
         return metadata.version("fortran-torch-bridge")
     except metadata.PackageNotFoundError:

@@ -7,7 +7,7 @@ from importlib import metadata
 
 
 def version() -> str:
-    """Return our version, as ``0.5.0``; "not installed" where the sources are used as they lie."""
+    """Return our version, as ``0.6.0``; "not installed" where the sources are used as they lie."""
     try:
         return metadata.version("fortran-torch-bridge")
     except metadata.PackageNotFoundError:

@@ -13,7 +13,7 @@ class FortranTorchBridge(MesonPackage):
 
     license("MIT")
 
-    version("0.5.0")
+    version("0.6.0")
 
     depends_on("c", type="build")
     depends_on("fortran", type="build")

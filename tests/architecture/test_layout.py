@@ -201,7 +201,9 @@ def test_all_versions_agree(root: Path) -> None:
     said = subprocess.run([cnn_step(), "--version"], capture_output=True, text=True, check=True).stdout
     newest = re.search(r"^## (?!Unreleased)(\S+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert newest
-    assert {version("fortran-torch-bridge"), extension.fortran_version(), said.split()[1], newest[1]} == {declared}
+    (cited,) = re.findall(r"^version: (.*)", (root / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    found = {version("fortran-torch-bridge"), extension.fortran_version(), said.split()[1], newest[1], cited}
+    assert found == {declared}
 
 
 def test_tracked_text_names_no_machine(root: Path) -> None:
