@@ -17,7 +17,7 @@ class FortranTorchBridge(MesonPackage):
 
     depends_on("c", type="build")
     depends_on("fortran", type="build")
-    depends_on("meson@1.2:", type="build")
+    depends_on("meson@1.0:", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("hdf5@1.10:")
 

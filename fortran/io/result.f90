@@ -157,8 +157,8 @@ contains
       end do
    end subroutine write_training
 
-   !> What the optimizer remembers of a parameter. Where it would remember something and has not updated it yet, the group
-   !> says so by 0 updates: a reader misses nothing
+   !> What the optimizer remembers of a parameter. Where it would remember something and has not updated it yet, the
+   !> group says so by 0 updates: a reader misses nothing
    subroutine write_memory(self, path, network, optimizer, number, rank, error)
       !> The result, being written
       class(result_type), intent(inout) :: self

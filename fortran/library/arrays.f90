@@ -27,8 +27,8 @@ module cnn_library_arrays
       procedure :: shape_text
    end type array_type
 
-   !> An array in host memory is used where it is; what has gaps, as x(:, :, :, ::2), is packed. Who declares an argument
-   !> contiguous gets a copy from gfortran 12 of every array of assumed shape, with gaps or without
+   !> An array in host memory is used where it is; what has gaps, as x(:, :, :, ::2), is packed. Who declares an
+   !> argument contiguous gets a copy from gfortran 12 of every array of assumed shape, with gaps or without
    interface take
       module procedure take_sp
       module procedure take_dp
