@@ -118,9 +118,14 @@ def _settings(argv: Sequence[str] | None) -> tuple[str, ExportSettings]:
     options = vars(_parser().parse_args(argv))
     path = options.pop("file")
     size, steps = PROBE if options["probe"] else FULL
+    for name in ("size", "batch"):
+        if options["input"] is not None and options[name] is not None:
+            raise InputError(f"--{name} is given, and --input, whose arrays have their own, expected one of both")
     options["height"], options["width"] = options.pop("size") or size
     options["betas"] = tuple(options["betas"])
-    options["steps"] = steps if options["steps"] is None else options["steps"]
+    options["batch"] = BATCH if options["batch"] is None else options["batch"]
+    if options["steps"] is None and options["input"] is None:
+        options["steps"] = steps
     return path, ExportSettings(**options)
 
 
@@ -141,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
 
 # Size in pixels and steps, where they are not asked for.
 FULL, PROBE = ((1024, 1024), 3), ((64, 128), 1)
+BATCH = 2
 
 
 def _add_data_options(group: argparse._ArgumentGroup) -> None:
@@ -150,9 +156,10 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
         metavar="HxW",
         help="height x width in pixels, or one number for both (default 1024; a probe: 64x128)",
     )
-    group.add_argument("--batch", type=int, default=2, metavar="N", help="images in a batch (default 2)")
+    group.add_argument("--batch", type=int, metavar="N", help=f"images in a batch (default {BATCH})")
     group.add_argument(
-        "--steps", type=int, metavar="K", help="training steps, each with its own batch (default 3; a probe: 1)"
+        "--steps", type=int, metavar="K", help="training steps, each with its own batch (default 3; a probe: 1; "
+        "of --input as many as it has)"
     )
     group.add_argument("--seed", type=int, default=0, metavar="S", help="seed of images and first weights (default 0)")
     group.add_argument(
@@ -161,6 +168,13 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
         help="cut the images out of this file: .mrc, .npy, .h5 (or FILE.h5:/dataset), .png or .tif (default: "
         "synthetic images)",
     )
+    for name, shape in (("input", "of any shape (n, ...) that the model takes"),
+                        ("target", "of the shape of the model's output, or classes")):
+        group.add_argument(
+            f"--{name}", metavar="NPY",
+            help=f"{'batches of your own' if name == 'input' else 'and their targets'}, {shape}: a .npy file for all "
+            "steps, or a folder with one for each",
+        )
 
 
 def _add_training_options(group: argparse._ArgumentGroup) -> None:

@@ -27,6 +27,7 @@ from reference.losses import LossText
 from reference.micrograph import Source, fit_target, make_source, target_text
 from reference.model import build_layers, first_channels, model_file, output_shapes
 from reference.optimizer import Optimizer
+from reference.own_batches import OwnSource, file_of
 from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
 from reference.settings import ExportSettings
@@ -93,7 +94,8 @@ def export(path: str | Path, settings: ExportSettings | None = None, *, quiet: b
     """
     settings = settings or ExportSettings()
     begin = time.perf_counter()
-    check_separate(path, {"--image": image_file(settings.image), "--model": model_file(settings.model)})
+    check_separate(path, {"--image": image_file(settings.image), "--input": file_of(settings.input),
+                          "--target": file_of(settings.target), "--model": model_file(settings.model)})
     check_place(path)
     with _computing(settings.threads):
         work = _Work(settings)
@@ -116,13 +118,18 @@ class _Work:
     def __init__(self, settings: ExportSettings) -> None:
         self.settings = settings
         self.dtype = _DTYPES[settings.precision]
-        # A float64 step is its own twin.
-        self.computed_twins = settings.twins if settings.precision == "float32" else 0
+        self.own: OwnSource | None = None
+        if settings.input is not None and settings.target is not None:
+            self.own = OwnSource(settings.input, settings.target, settings.steps)
         size = settings.height, settings.width
-        self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size)
+        self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size,
+                                           None if self.own is None else self.own.shape[1:])
         channels = first_channels(self.layers)
-        self.input_shape = (settings.batch, channels, *size)
+        self.input_shape: tuple[int, ...] = (settings.batch, channels, *size) if self.own is None else self.own.shape
         self.shapes = output_shapes(self.layers, self.input_shape)
+        self.twins = settings.twins(math.prod(self.input_shape) // (*self.input_shape, 1)[1])
+        # A float64 step is its own twin.
+        self.computed_twins = self.twins if settings.precision == "float32" else 0
         self.layers = self.layers.changed(
             lambda _, layer: MaskedDropout(layer.p, isinstance(layer, torch.nn.Dropout2d))
             if isinstance(layer, (torch.nn.Dropout, torch.nn.Dropout2d)) else layer)
@@ -132,10 +139,10 @@ class _Work:
         if settings.probe:
             output = self.shapes[self.layers[-1][0]]
             self.settings = settled(settings, output)
-            self.source: Source = ProbeSource(settings, self.input_shape, output)
+            self.source: Source = ProbeSource(settings, (settings.batch, channels, *size), output)
             self.probe = Probe(self.layers, self.settings, output)
         else:
-            self.source = make_source(settings, channels)
+            self.source = self.own or make_source(settings, channels)
 
     def expected_bytes(self) -> int:
         """Return the size of the file, but for HDF5's own few kilobytes."""
@@ -153,7 +160,7 @@ class _Work:
         """Write all steps, one after the other: no more than one is in memory."""
         settings, losses = self.settings, []
         output_shape = self.shapes[self.layers[-1][0]]
-        target = target_text(self.source, self.input_shape, output_shape)
+        target = self.own.target if self.own else target_text(self.source, self.input_shape, output_shape)
         write_header(file, settings, self.layers, self.source.data, target)
         write_state(file, self.layers)
         optimizer = Optimizer(self.layers, settings)
@@ -166,7 +173,7 @@ class _Work:
             self._write_masks(file, k)
             whole = k < settings.whole
             losses.append(self._write_step(file, f"steps/{k}", self.layers, *batch, whole=whole))
-            if k < settings.twins:
+            if k < self.twins:
                 self._write_twin(file, k, batch, stages)
             # Weights are changed in place
             file.settle()
@@ -179,10 +186,14 @@ class _Work:
     def _write_batch(
         self, file: h5py.File, k: int, output_shape: tuple[int, ...]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        given, wanted = (torch.from_numpy(images) for images in self.source.batch(k))
-        batch = given.to(self.dtype)
-        target = self.probe.target(batch, wanted) if self.probe else fit_target(wanted, output_shape).to(self.dtype)
-        target = LossText.read(self.settings.loss).target(target)
+        given, wanted = (torch.from_numpy(np.require(one, requirements=["C", "W"])) for one in self.source.batch(k))
+        batch, loss = given.to(self.dtype), LossText.read(self.settings.loss)
+        if self.own:
+            target = self.own.fitted(k, output_shape, loss.kind, self.dtype)
+        elif self.probe:
+            target = loss.target(self.probe.target(batch, wanted))
+        else:
+            target = loss.target(fit_target(wanted, output_shape).to(self.dtype))
         write_tensor(file, f"batches/{k}/input", batch)
         write_tensor(file, f"batches/{k}/target", target)
         return batch, target

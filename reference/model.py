@@ -61,7 +61,8 @@ class VariedCNN(nn.Module):
 
 
 def build_layers(
-    model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int]
+    model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int],
+    sample: tuple[int, ...] | None = None,
 ) -> Layers:
     """Make the module and read it.
 
@@ -74,6 +75,7 @@ def build_layers(
         Of the weights: drawn in it, so that those of a float64 fixture use all their digits.
     size : (height, width) in pixels
         Of the images that the module will see.
+    sample : of one of the inputs, where they are no images of the first convolution's channels, or of another shape
 
     Returns
     -------
@@ -86,7 +88,7 @@ def build_layers(
         has no parameters.
     """
     module = _call_factory(_find_factory(model), seed, dtype)
-    layers = read(module, lambda found: _small_shapes(found, size))
+    layers = read(module, lambda found: _small_shapes(found, size, sample))
     if not any(True for _, layer in layers for _ in layer.parameters()):
         raise InputError("the model has no parameters, expected one or more: the steps of a fixture train them")
     return layers
@@ -97,9 +99,12 @@ def first_channels(layers: Layers) -> int:
     return next((layer.in_channels for _, layer in layers if isinstance(layer, nn.Conv2d)), 1)
 
 
-def _small_shapes(layers: Layers, size: tuple[int, int]) -> list[Shape]:
-    """Two numbers of small images, of two sizes if the layers take two."""
-    channels = first_channels(layers)
+def _small_shapes(layers: Layers, size: tuple[int, int], sample: tuple[int, ...] | None) -> list[Shape]:
+    """Two numbers of small images, of two sizes if the layers take two; what is no image has its own shape."""
+    if sample is not None and len(sample) != 3:
+        return [(2, *sample), (3, *sample)]
+    channels = first_channels(layers) if sample is None else sample[0]
+    size = size if sample is None else (sample[1], sample[2])
 
     def fits(height: int, width: int) -> bool:
         try:
@@ -125,8 +130,9 @@ def model_file(model: str | Callable[[], Any] | None) -> Path | None:
     return None if file is None else Path(file)
 
 
-def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every layer's output for an input of shape (n, c, h, w); of a chain without computing it.
+def output_shapes(layers: Layers, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every layer's output for an input; of a chain, whose input is (n, c, h, w), without computing
+    it.
 
     Raises
     ------
@@ -139,13 +145,16 @@ def output_shapes(layers: Layers, shape: tuple[int, int, int, int]) -> dict[str,
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 found = run(copy.deepcopy(layers), torch.zeros(shape, dtype=dtype))
         except Exception as error:  # whatever torch raises
-            raise InputError(f"the model fails on images of {shape[2]}x{shape[3]} pixels: {one_line(error)}") from error
+            what = f"images of {shape[2]}x{shape[3]} pixels" if len(shape) == 4 else f"an input of shape {shape}"
+            raise InputError(f"the model fails on {what}: {one_line(error)}") from error
         return {name: tuple(found[name].shape) for name, _ in layers}
-    shapes: dict[str, tuple[int, ...]] = {}
+    if len(shape) != 4:
+        raise InputError(f"the model takes images (n, c, h, w), and the input has the shape {shape}")
+    image, shapes = (shape[0], shape[1], shape[2], shape[3]), dict[str, tuple[int, ...]]()
     for name, layer in layers:
         if isinstance(layer, nn.Conv2d):
-            shape = _output_shape(name, layer, shape)
-        shapes[name] = shape
+            image = _output_shape(name, layer, image)
+        shapes[name] = image
     return shapes
 
 

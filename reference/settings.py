@@ -12,6 +12,7 @@ from typing import Any
 
 from reference.errors import InputError
 from reference.losses import LossText
+from reference.own_batches import Given, count
 
 # Up to here a float64 step takes less than a second, so that every step gets its twin.
 ORACLE_PIXELS = 2**17
@@ -21,6 +22,8 @@ DEFAULT_LR = {"sgd": 0.0625, "adam": 2.0**-10, "adamw": 2.0**-10}
 #: torch's
 DEFAULT_DECAY = {"sgd": 0.0, "adam": 0.0, "adamw": 0.01}
 
+#: Where nothing is said
+STEPS = 3
 PRECISIONS = ("float32", "float64")
 REDUCTIONS = ("mean", "sum")
 
@@ -36,7 +39,7 @@ class ExportSettings:
     batch : int >= 1
         Images in one batch.
     steps : int >= 1
-        Training steps; each has a batch of its own.
+        Training steps; each has a batch of its own. Where it is left out: 3, or as many as batches of `input`.
     seed : int, 0 .. 2**63 - 1
         Of the images and of the initial weights.
     optimizer : "sgd", "adam" or "adamw"
@@ -51,6 +54,9 @@ class ExportSettings:
         Over all elements of the output; of the cross entropy over images and pixels.
     image : path or None
         Micrograph that patches are cut from; a synthetic one where None.
+    input, target : None, an array, a list of arrays, or a path, see `reference.own_batches`
+        Batches of the caller's own, of any shape (n, ...), in place of images; they are rounded to `precision`, and
+        height, width and batch say nothing.
     model : "package.module:factory", a callable without arguments, or None
         What makes the module; :class:`reference.model.ThreeLayerCNN` where None.
     precision : "float32" or "float64"
@@ -74,7 +80,7 @@ class ExportSettings:
     height: int = 1024
     width: int = 1024
     batch: int = 2
-    steps: int = 3
+    steps: int = None  # type: ignore[assignment]
     seed: int = 0
     lr: float | None = None
     momentum: float = 0.0
@@ -88,6 +94,8 @@ class ExportSettings:
     loss: str = "mse"
     reduction: str = "mean"
     image: str | Path | None = None
+    input: Given | None = None
+    target: Given | None = None
     model: str | Callable[[], Any] | None = None
     precision: str = "float32"
     oracle_steps: int | None = None
@@ -96,6 +104,9 @@ class ExportSettings:
     probe: bool = False
 
     def __post_init__(self) -> None:
+        self._check_own()
+        if self.steps is None:
+            object.__setattr__(self, "steps", STEPS if self.input is None else count(self.input))
         for name in ("height", "width", "batch", "steps"):
             _whole(name, getattr(self, name), 1)
         _whole("seed", self.seed, 0, 2**63 - 1)
@@ -126,6 +137,14 @@ class ExportSettings:
         _one_of("precision", self.precision, PRECISIONS)
         if self.probe:
             self._check_probe()
+
+    def _check_own(self) -> None:
+        for name, other in (("input", "target"), ("target", "input")):
+            if getattr(self, name) is not None and getattr(self, other) is None:
+                raise InputError(f"{name} is given without {other}, expected both")
+        if self.input is not None and (self.image is not None or self.probe):
+            other = "image" if self.image is not None else "probe"
+            raise InputError(f"input is given, and {other}, expected one of both")
 
     def _check_optimizer(self) -> None:
         for beta in self.betas:
@@ -158,12 +177,11 @@ class ExportSettings:
         if self.whole_steps not in (None, self.steps):
             raise InputError(f"a probe keeps all of every step: whole-steps {self.whole_steps} found, none expected")
 
-    @property
-    def twins(self) -> int:
-        """Return the number of steps that get a float64 twin."""
+    def twins(self, pixels: int) -> int:
+        """Return the number of steps that get a float64 twin; `pixels` are those of a batch."""
         if self.oracle_steps is not None:
             return self.oracle_steps
-        return self.steps if self.probe or self.batch * self.height * self.width <= ORACLE_PIXELS else 1
+        return self.steps if self.probe or pixels <= ORACLE_PIXELS else 1
 
     @property
     def whole(self) -> int:

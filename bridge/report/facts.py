@@ -29,9 +29,9 @@ NEARLY_ALL = 0.9
 
 def title(comparison: Comparison) -> str:
     """Return what was compared."""
-    n, c, h, w = comparison.batch_shape
+    batch = " x ".join(map(str, comparison.batch_shape))
     layers = ", ".join(layer.name for layer in comparison.model.layers)
-    return f"{layers}   batch {n} x {c} x {h} x {w}, {count(comparison.steps, 'step')}, {comparison.precision}"
+    return f"{layers}   batch {batch}, {count(comparison.steps, 'step')}, {comparison.precision}"
 
 
 def step_lines(comparison: Comparison) -> list[str]:

@@ -106,8 +106,9 @@ class _Computation:
             self._updates()
             self._not_applicable()
         if self.crop.share < 1:
-            n, _, h, w = self.crop.batch_shape
-            self.adequacy.remarks.append(f"computed on {n} x {h} x {w} pixels of the batch")
+            n, _, *size = self.crop.batch_shape
+            what = f"{n} x {size[0]} x {size[1]} pixels" if len(size) == 2 else f"{n} samples"
+            self.adequacy.remarks.append(f"computed on {what} of the batch")
         return self.adequacy
 
     def _known_inputs(self) -> None:

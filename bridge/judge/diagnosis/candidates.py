@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -68,12 +69,17 @@ class Case:
     @property
     def dimensions(self) -> dict[str, int]:
         """Return numbers by name: N elements of the output, B images, C channels, and so on."""
-        n, c, h, w = self.graph.pair.batch_shape
+        n, c, *size = self.graph.pair.batch_shape
+        found = {"N": int(np.prod(self.graph.pair.output_shape)), "B": n, "Cin": c}
         if isinstance(self.right, Loss | LossGradient) and len(self.graph.pair.output_shape) == 4:
-            h, w = self.graph.pair.output_shape[2:]
-        found = {"N": int(np.prod(self.graph.pair.output_shape)), "B": n, "H*W": h * w, "H": h, "W": w, "Cin": c}
-        if isinstance(self.right, Filter | BiasGradient) and (pixels := self.right.dz.value[0, 0].size) != h * w:
-            found["P*Q"] = pixels
+            size = [*self.graph.pair.output_shape[2:]]
+        # What is no image has no such extents
+        if len(size) == 2:
+            found |= {"H*W": math.prod(size), "H": size[0], "W": size[1]}
+        if isinstance(self.right, Filter | BiasGradient):
+            pixels = self.right.dz.value[0, 0].size
+            if pixels != math.prod(size):
+                found["P*Q"] = pixels
         shape = self.right.shape
         if len(shape) == 4 and self.name.endswith("/weight"):
             found |= {"K": shape[0], "C": shape[1], "R*S": shape[2] * shape[3]}

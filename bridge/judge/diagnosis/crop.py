@@ -45,8 +45,10 @@ class Crop:
     """
 
     def __init__(self, pair: FilePair) -> None:
-        n, c, h, w = pair.batch_shape
-        self.batch_shape: Shape = (min(n, IMAGES), c, *_sides(pair.model, c, h, w))
+        n, *sample = pair.batch_shape
+        if len(sample) == 3:
+            sample = [sample[0], *_sides(pair.model, *sample)]
+        self.batch_shape: Shape = (min(n, IMAGES), *sample)
         self.shapes = tensor_shapes(pair.model, self.batch_shape)
         self.share = math.prod(self.batch_shape) / math.prod(pair.batch_shape)
         self.whole_output_shape = pair.output_shape

@@ -25,6 +25,8 @@ from bridge.judge.oracle.update import Remembered
 Array = np.ndarray
 Parameters = dict[str, Array]
 StrPath = str | os.PathLike[str]
+#: Most that a tensor of the library has
+DIMENSIONS = 4
 
 
 class FilePair:
@@ -44,7 +46,7 @@ class FilePair:
     precision, u, arithmetic : in which the candidate computes, its unit roundoff, and all of it; in an exact probe
         nothing is rounded
     steps : number of batches in the fixture
-    batch_shape : (n, c, h, w) of every batch's input
+    batch_shape : (n, ...) of every batch's input, of images (n, c, h, w)
     shapes : shape of every tensor of a step by name, in data-flow order
     start : first weights, in the candidate's precision
     first_state : what the network keeps besides, before the first step, float64 (``norm1/running_mean``)
@@ -79,8 +81,9 @@ class FilePair:
         if self.steps == 0:
             raise FileError(f"{reference.path}: batches/0/input is missing, a fixture has it")
         shape = reference.shape("batches/0/input")
-        if len(shape) != 4 or 0 in shape:
-            raise FileError(f"{reference.path}: batches/0/input has the shape {shape}, expected (n, c, h, w)")
+        if not 2 <= len(shape) <= DIMENSIONS or 0 in shape:
+            raise FileError(f"{reference.path}: batches/0/input has the shape {shape}, expected (n, ...) of 2 to "
+                            f"{DIMENSIONS} dimensions")
         self.batch_shape: Shape = shape
         try:
             self.shapes = tensor_shapes(self.model, self.batch_shape)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""Batches of the caller's own: arrays in memory, or npy files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from reference.errors import InputError
+
+#: An array of one batch, several of them, a file, or a folder of files
+Given = str | Path | np.ndarray | Sequence[np.ndarray]
+
+
+class OwnSource:
+    """Inputs and targets of each step as they were given.
+
+    One batch is that of every step; of several each step has the next.
+
+    Parameters
+    ----------
+    input, target : array, list of arrays, or path of an npy file or of a folder of them, in natural order
+        A batch of any shape (n, ...).
+    steps : int >= 1
+
+    Attributes
+    ----------
+    shape : of an input
+    data, target : root attributes of the fixture
+
+    Raises
+    ------
+    InputError
+        If a file is no array of finite numbers, shapes differ, or there are too few batches.
+
+    Examples
+    --------
+    >>> source = OwnSource(np.zeros((2, 3)), np.ones((2, 1)), steps=5)
+    >>> source.shape, source.batch(4)[1].tolist()
+    ((2, 3), [[1.0], [1.0]])
+    """
+
+    def __init__(self, input: Given, target: Given, steps: int) -> None:
+        self._pairs = [_batches("input", input), _batches("target", target)]
+        counts = [len(one) for one in self._pairs]
+        for (name, count), other in zip((("input", counts[0]), ("target", counts[1])), reversed(counts), strict=True):
+            if count != 1 and (count < steps or other not in (1, count)):
+                raise InputError(f"{name}: {count} batches found, expected one, or one for each of {steps} steps")
+        self.shape: tuple[int, ...] = self._pairs[0][0][1].shape
+        for name, array in self._pairs[0]:
+            if array.shape != self.shape:
+                raise InputError(f"{name}: shape {array.shape}, expected {self.shape}, that of the first")
+        self.data, self.target = (
+            f"{kind} of the user's own" + (f", {found[0][0]}" if isinstance(given, str | Path) else "")
+            for kind, given, found in zip(("input", "target"), (input, target), self._pairs, strict=True))
+
+    def batch(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Input and target of step k, as they were given."""
+        chosen = [found[k if len(found) > 1 else 0][1] for found in self._pairs]
+        return chosen[0], chosen[1]
+
+    def fitted(self, k: int, shape: tuple[int, ...], loss: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return the target of step k for an output of a shape.
+
+        Of a cross entropy it may be the numbers of classes, whole numbers without the output's second dimension; they
+        become probabilities 0 and 1.
+
+        Raises
+        ------
+        InputError
+            If it has another shape, or a class that there is none of.
+        """
+        name, array = self._pairs[1][k if len(self._pairs[1]) > 1 else 0]
+        classes = (shape[0], *shape[2:])
+        if loss == "cross_entropy" and array.shape == classes and array.dtype.kind in "iu":
+            if array.min() < 0 or array.max() >= shape[1]:
+                raise InputError(f"{name}: classes {array.min()} to {array.max()}, expected 0 to {shape[1] - 1}")
+            one_hot = torch.nn.functional.one_hot(torch.from_numpy(array.astype(np.int64)), shape[1])
+            return one_hot.movedim(-1, 1).to(dtype).contiguous()
+        if array.shape != shape:
+            more = f", or whole numbers of classes {classes}" if loss == "cross_entropy" else ""
+            raise InputError(f"{name}: shape {array.shape}, expected that of the model's output, {shape}{more}")
+        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(dtype)
+
+
+def count(given: Given) -> int:
+    """Return how many batches there are."""
+    return len(_batches("input", given))
+
+
+def file_of(given: object) -> Path | None:
+    """Return the file, or folder, that is meant; None for arrays."""
+    return Path(given) if isinstance(given, str | Path) else None
+
+
+def _batches(name: str, given: Any) -> list[tuple[str, np.ndarray]]:
+    """Each with what it is called in a message."""
+    if isinstance(given, str | Path):
+        found = [(str(path), _read(path)) for path in _files(name, Path(given))]
+    elif isinstance(given, np.ndarray):
+        found = [(name, given)]
+    else:
+        found = [(f"{name} {k}", np.asarray(one)) for k, one in enumerate(given)]
+    if not found:
+        raise InputError(f"{name}: no batch found, expected one or more")
+    for place, array in found:
+        if array.ndim < 1 or array.size == 0 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+            raise InputError(f"{place}: {array.dtype} of shape {array.shape}, expected real numbers of shape (n, ...)")
+        if not np.isfinite(array).all():
+            raise InputError(f"{place}: holds NaN or infinity, expected finite numbers")
+    return found
+
+
+def _files(name: str, path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = [one for one in path.iterdir() if one.suffix == ".npy" and not one.name.startswith(".")]
+    if not found:
+        raise InputError(f"{name}: {path} has no files that end in .npy, expected one for each step")
+    return sorted(found, key=lambda one: [int(part) if part.isdigit() else part
+                                          for part in re.split(r"([0-9]+)", one.name)])
+
+
+def _read(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        raise InputError(f"{path}: {reason or 'unreadable'}, expected an npy file") from None
