@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 import pytest
 
+from bridge.compare import main as compare
 from tests import ROOT
 from tests.helpers.built_once import built_once
 from tests.helpers.fortran_ranks import ENVIRONMENT, skip_without_mpi
@@ -239,3 +240,34 @@ def test_what_is_installed(prefix: Path) -> None:
     assert {name for name in needed if not name.startswith(("libc", "libm", "libgfortran", "libgomp", "libquadmath",
                                                             "libhdf5", "libgcc", "libdl", "ld-linux"))} == set()
     assert "usage" in run(prefix / "bin/cnn_step", "--help", folder=prefix).lower()
+
+
+@pytest.fixture(scope="module")
+def by_flang(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of a second compiler, whose linker and modules are others."""
+    if shutil.which("flang-22") is None:
+        pytest.skip("skipped, because flang-22 is not on the search path")
+
+    def build(folder: Path) -> None:
+        run("meson", "setup", folder / "build", ROOT, "-Dpython=false", "-Dlevels=machine", "--libdir=lib",
+            f"--prefix={folder / 'prefix'}", folder=folder, FC="flang-22")
+        run("meson", "install", "-C", folder / "build", folder=folder)
+
+    return built_once(tmp_path_factory, "flang", build) / "prefix"
+
+
+def test_flang_makes_a_program_that_is_right(by_flang: Path, small_fixture: Path, tmp_path: Path) -> None:
+    run(by_flang / "bin/cnn_step", small_fixture, "result.h5", folder=tmp_path)
+    assert compare([str(small_fixture), str(tmp_path / "result.h5")]) == 0
+
+
+def test_programs_of_flang_use_it(by_flang: Path, tmp_path: Path) -> None:
+    """As docs/fortran.md has it, and its first program; their results are those of gfortran's."""
+    flags = run("pkg-config", "--cflags", "--libs", "cnn", folder=tmp_path,
+                PKG_CONFIG_PATH=str(by_flang / "lib/pkgconfig")).split()
+    for name in ("inference", "adjoint"):
+        run("flang-22", NAMES[name], *flags, "-o", name, folder=tmp_path)
+    python = run(sys.executable, NAMES["inference"].with_suffix(".py"), folder=tmp_path, PYTHONPATH=str(ROOT))
+    assert [float(one) for one in re.findall(r"-?\d+\.\d+\S*", run(tmp_path / "inference", folder=tmp_path))] == (
+        pytest.approx([float(one) for one in re.findall(r"-?\d+\.\d+\S*", python)], rel=1e-4))
+    assert float(run(tmp_path / "adjoint", folder=tmp_path).split()[-1]) < 1e-7

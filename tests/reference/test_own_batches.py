@@ -133,4 +133,5 @@ def test_programs_of_others_are_right(program: str, tmp_path: Path, monkeypatch:
     capsys.readouterr()
     assert compare(["fixture.h5", "result.h5", "--report", "report.html"]) == 1
     said = capsys.readouterr()
-    assert said.out.startswith("BUG: optimizer/0/weight of step 1 ") and "MISSING" not in said.out and "fault of ours" not in said.err
+    assert said.out.startswith("BUG: optimizer/0/weight of step 1 ")
+    assert "MISSING" not in said.out and "fault of ours" not in said.err
