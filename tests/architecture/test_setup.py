@@ -114,3 +114,18 @@ def test_validate_builds_and_installs_less(checkout: Path) -> None:
     assert levels(found) == ["all"] and found[-1].endswith("[torch,images,train,mpi,plots,test,lint]")
     assert "source .venv/bin/activate" in said
     assert levels(run(checkout, "validate")[1]) == []
+
+
+def test_a_build_with_other_options_begins_anew(checkout: Path) -> None:
+    """meson takes no new option into a folder that was configured without it."""
+    old = checkout / "build" / "python" / "build.ninja"
+    old.parent.mkdir(parents=True)
+    run(checkout)
+    old.parent.mkdir(parents=True, exist_ok=True)
+    old.touch()
+    (checkout / "meson.build").write_text("# changed\n", encoding="utf-8")
+    run(checkout)
+    assert old.exists()
+    (checkout / "meson_options.txt").write_text("option('new', type: 'boolean')\n", encoding="utf-8")
+    run(checkout)
+    assert not old.exists()

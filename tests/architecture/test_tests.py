@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import ast
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import tiers
+from tests.helpers.built_once import built_once
 from tests.helpers.loops import CasesError, looped
 
 
@@ -67,3 +70,23 @@ def test_a_sample_is_the_same_in_every_process_and_another_for_each_commit() -> 
     first, again, second = ({name for name in names if tiers.is_drawn(name, 0.4, seed)} for seed in ("a", "a", "b"))
     assert first == again and 700 < len(first) < 900 and 200 < len(first & second) < 440
     assert first <= {name for name in names if tiers.is_drawn(name, 0.5, "a")}
+
+
+def test_what_takes_minutes_is_built_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """In each folder of its name, and again where it has failed; by one of two threads as by one of two processes."""
+    begun: list[Path] = []
+
+    def build(folder: Path) -> None:
+        begun.append(folder)
+        assert not list(folder.iterdir())
+        (folder / "half").touch()
+        if len(begun) == 1:
+            raise OSError("no room")
+        time.sleep(0.05)
+
+    with pytest.raises(OSError, match="no room"):
+        built_once(tmp_path_factory, "a test's own", build)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: built_once(tmp_path_factory, "a test's own", build), range(2)))
+    assert len(begun) == 2 and found == [begun[1]] * 2
+    assert built_once(tmp_path_factory, "another", lambda folder: None) != found[0]
