@@ -70,8 +70,8 @@ def test_a_saved_result_loads_bit_for_bit(small_result: Path, tmp_path: Path) ->
     with pytest.warns(UserWarning, match=r"the momenta before step 3 are not in the file"):
         network = Network.from_file(small_result, step=3)
     network.save(tmp_path / "saved.h5")
-    with pytest.warns(UserWarning, match=r"the momenta before step 0 are not in the file"):
-        again = Network.from_file(tmp_path / "saved.h5")
+    # It goes on as this network does, which has none
+    again = Network.from_file(tmp_path / "saved.h5")
     with h5py.File(small_result) as file:
         for name, array in again.parameters.items():
             stored = file[f"steps/3/weights/{name.replace('.', '/')}"][()]
