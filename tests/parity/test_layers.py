@@ -25,6 +25,7 @@ from tests.helpers.cases import Array, batch
 from tests.helpers.graphs import judge_step, t_of, torch_step, true_step
 from tests.helpers.loops import looped
 from tests.helpers.parity_tools import LARGE, case_of, parameters, step_tensors
+from tests.helpers.tiers import few
 
 #: Height and width; full tiles are for the convolutions of test_operations.py
 IMAGE = (6, 5)
@@ -144,7 +145,8 @@ def test_batches(name: str, device: str) -> None:
         assert_right(made.net, *made.data(n, seed=n))
 
 
-@ALL
+@pytest.mark.parametrize("name", few(LAYERS, ("conv2d", "conv_transpose2d grouped", "linear",
+                                              "layer_norm").__contains__))
 def test_a_wide_layer(name: str, device: str) -> None:
     made = network(name, device, channels=(32, 256))
     assert_right(made.net, *made.data(64))
