@@ -2,7 +2,7 @@
 !> The caller's arrays as the tensors of a network, without a copy where they have no gaps.
 module cnn_library_arrays
    use, intrinsic :: iso_c_binding, only : c_associated, c_loc, c_ptr
-   use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, dtype_none, sp
+   use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, dtype_none, i8, sp
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : list_length, shape_list
    use cnn_library_any_kind, only : integer_of, integers_of
@@ -49,16 +49,16 @@ contains
       type(array_type), target, intent(out) :: array
       array = array_at(c_loc(x), dtype_float32, shape(x))
       if (is_contiguous(x) .or. array%tensor%dtype == dtype_none .or. .not. c_associated(array%tensor%address)) return
-      allocate (array%packed_sp(size(x)))
+      allocate (array%packed_sp(size(x, kind=i8)))
       select rank (x)
        rank (1)
          array%packed_sp = x
        rank (2)
-         array%packed_sp = reshape(x, [size(x)])
+         array%packed_sp = reshape(x, [size(x, kind=i8)])
        rank (3)
-         array%packed_sp = reshape(x, [size(x)])
+         array%packed_sp = reshape(x, [size(x, kind=i8)])
        rank (4)
-         array%packed_sp = reshape(x, [size(x)])
+         array%packed_sp = reshape(x, [size(x, kind=i8)])
       end select
       array%tensor%address = c_loc(array%packed_sp)
    end subroutine take_sp
@@ -88,16 +88,16 @@ contains
       type(array_type), target, intent(out) :: array
       array = array_at(c_loc(x), dtype_float64, shape(x))
       if (is_contiguous(x) .or. array%tensor%dtype == dtype_none .or. .not. c_associated(array%tensor%address)) return
-      allocate (array%packed_dp(size(x)))
+      allocate (array%packed_dp(size(x, kind=i8)))
       select rank (x)
        rank (1)
          array%packed_dp = x
        rank (2)
-         array%packed_dp = reshape(x, [size(x)])
+         array%packed_dp = reshape(x, [size(x, kind=i8)])
        rank (3)
-         array%packed_dp = reshape(x, [size(x)])
+         array%packed_dp = reshape(x, [size(x, kind=i8)])
        rank (4)
-         array%packed_dp = reshape(x, [size(x)])
+         array%packed_dp = reshape(x, [size(x, kind=i8)])
       end select
       array%tensor%address = c_loc(array%packed_dp)
    end subroutine take_dp
