@@ -204,6 +204,9 @@ def test_all_versions_agree(root: Path) -> None:
     (cited,) = re.findall(r"^version: (.*)", (root / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
     found = {version("fortran-torch-bridge"), extension.fortran_version(), said.split()[1], newest[1], cited}
     assert found == {declared}
+    for name in ("CMakeLists.txt", "meson.build"):
+        (wanted,) = re.findall(r"\bcnn\b.*?(\d+\.\d+)", (root / "examples" / name).read_text(encoding="utf-8"))
+        assert declared.startswith(f"{wanted}."), name
 
 
 def test_tracked_text_names_no_machine(root: Path) -> None:

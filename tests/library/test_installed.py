@@ -268,6 +268,5 @@ def test_programs_of_flang_use_it(by_flang: Path, tmp_path: Path) -> None:
     for name in ("inference", "adjoint"):
         run("flang-22", NAMES[name], *flags, "-o", name, folder=tmp_path)
     python = run(sys.executable, NAMES["inference"].with_suffix(".py"), folder=tmp_path, PYTHONPATH=str(ROOT))
-    assert [float(one) for one in re.findall(r"-?\d+\.\d+\S*", run(tmp_path / "inference", folder=tmp_path))] == (
-        pytest.approx([float(one) for one in re.findall(r"-?\d+\.\d+\S*", python)], rel=1e-4))
+    assert run(tmp_path / "inference", folder=tmp_path).split() == python.split()
     assert float(run(tmp_path / "adjoint", folder=tmp_path).split()[-1]) < 1e-7
