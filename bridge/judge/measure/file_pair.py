@@ -88,7 +88,7 @@ class FilePair:
         try:
             self.shapes = tensor_shapes(self.model, self.batch_shape)
         except FileError as error:
-            raise FileError(f"{reference.path}: {error}") from None
+            raise FileError(f"{reference.path}: batches/0/input of shape {shape}: {error}") from None
         self._check_batches()
         start = self.parameters(reference, 0)
         if start is None:
