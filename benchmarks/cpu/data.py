@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +38,7 @@ from bridge import Conv2d, Model, Network, Relu
 from bridge.common.progress import stage
 from bridge.common.threads import keep_freed_memory
 from bridge.data import Batches, Consecutive, Pairs
+from bridge.data.batches import Batch
 
 #: Of dd's throughput, where crops are whole images
 WANTED = 0.8
@@ -143,7 +144,7 @@ def beside_steps(size: int, steps: int, rounds: int) -> dict[str, Any]:
         tifffile.imwrite(path, images, compression="zlib", photometric="minisblack")
         batches = Batches(Consecutive(path), 1, (size, size), flips=False, rotations=False)
 
-        def stream() -> Batches:
+        def stream() -> Iterator[Batch]:
             return batches.stream(0, steps, depth=2, threads=1)
 
         held = next(iter(stream()))
@@ -152,8 +153,10 @@ def beside_steps(size: int, steps: int, rounds: int) -> dict[str, Any]:
             for batch in stream():
                 net.step(batch.input, batch.target, lr=1e-9)
 
-        results = warm_summaries({STEPS: lambda: [net.step(held.input, held.target, lr=1e-9) for _ in range(steps)],
-                                  BATCHES: lambda: [None for _ in stream()], BOTH: train}, rounds)
+        work: dict[str, Callable[[], object]] = {
+            STEPS: lambda: [net.step(held.input, held.target, lr=1e-9) for _ in range(steps)],
+            BATCHES: lambda: [None for _ in stream()], BOTH: train}
+        results = warm_summaries({name: partial(_seconds, one, []) for name, one in work.items()}, rounds)
         pause = _pause(lambda: net.step(held.input, held.target, lr=1e-9))
     alone = [results[name]["median"] for name in (STEPS, BATCHES)]
     return {"size": size, "steps": steps, "results": results, "pause": pause,
