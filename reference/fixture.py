@@ -27,7 +27,7 @@ from reference.losses import LossText
 from reference.micrograph import Source, fit_target, make_source, target_text
 from reference.model import build_layers, first_channels, model_file, output_shapes
 from reference.optimizer import Optimizer
-from reference.own_batches import OwnSource, file_of
+from reference.own_batches import OwnSource, file_of, rounded
 from reference.probe import Probe, ProbeSource, settled
 from reference.progress import Stages
 from reference.settings import ExportSettings
@@ -186,8 +186,9 @@ class _Work:
     def _write_batch(
         self, file: h5py.File, k: int, output_shape: tuple[int, ...]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        given, wanted = (torch.from_numpy(np.require(one, requirements=["C", "W"])) for one in self.source.batch(k))
-        batch, loss = given.to(self.dtype), LossText.read(self.settings.loss)
+        given, images = self.source.batch(k)
+        batch, loss = rounded("input", given, self.dtype), LossText.read(self.settings.loss)
+        wanted = torch.from_numpy(np.require(images, requirements=["C", "W"]))
         if self.own:
             target = self.own.fitted(k, output_shape, loss.kind, self.dtype)
         elif self.probe:

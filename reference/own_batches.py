@@ -85,7 +85,21 @@ class OwnSource:
         if array.shape != shape:
             more = f", or whole numbers of classes {classes}" if loss == "cross_entropy" else ""
             raise InputError(f"{name}: shape {array.shape}, expected that of the model's output, {shape}{more}")
-        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(dtype)
+        return rounded(name, array, dtype)
+
+
+def rounded(name: str, array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """Return an array as a tensor of another precision.
+
+    Raises
+    ------
+    InputError
+        If it holds numbers that are too large for that.
+    """
+    found = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(dtype)
+    if not torch.isfinite(found).all():
+        raise InputError(f"{name}: numbers up to {np.abs(array).max():.3g}, too large for {str(dtype).split('.')[1]}")
+    return found
 
 
 def count(given: Given) -> int:

@@ -98,6 +98,8 @@ def test_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     (np.zeros((2, 12), "U1"), np.zeros((2, 3)), "input: <U1 of shape"), ([], np.zeros((2, 3)), "input: no batch found"),
     ([np.zeros((2, 12)), np.zeros((3, 12))], np.zeros((2, 3)), r"input 1: shape \(3, 12\), expected \(2, 12\)"),
     ("none.npy", "none.npy", "none.npy: No such file"),
+    (np.full((2, 12), 1e39), np.zeros((2, 3)), r"input: numbers up to 1e\+39, too large for float32"),
+    (np.zeros((2, 12)), np.full((2, 3), -1e39), r"target: numbers up to 1e\+39, too large for float32"),
 ])
 def test_what_is_no_batch_is_named(given: Any, target: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
