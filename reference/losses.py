@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from reference.errors import InputError
+from reference.table import rows
 
 Criterion = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 #: Settings that are whole numbers; a flag is 1 or 0
@@ -21,16 +23,28 @@ EVERY = 7
 #: Of a setting: a number, or several
 Setting = float | tuple[float, ...]
 
+class Formula(nn.Module):
+    """A loss that torch has no module for: the mean or the sum of a formula of the table, of output y and target t."""
+
+    def __init__(self, formula: str, reduction: str, **settings: Any) -> None:
+        super().__init__()
+        self.formula, self.reduction, self.settings = formula, reduction, settings
+
+    def forward(self, y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = eval(self.formula, vars(torch) | self.settings, {"y": y, "t": t})
+        return found.mean() if self.reduction == "mean" else found.sum()
+
+
+def _module_of(kind: str, row: Mapping[str, Any]) -> Callable[..., nn.Module]:
+    """Torch's module of that name (HuberLoss of huber), else one of the row's formula."""
+    wanted = f"{kind.replace('_', '')}loss"
+    found = [one for name, one in vars(nn).items() if name.lower() == wanted]
+    return found[0] if found else partial(Formula, row["formula"])
+
+
 #: By their types in exchange files: torch's module, and the names of its settings, numbers from 0 on
 LOSSES: dict[str, tuple[Callable[..., nn.Module], tuple[str, ...]]] = {
-    "bce": (nn.BCELoss, ()),
-    "bce_with_logits": (nn.BCEWithLogitsLoss, ("pos_weight",)),
-    "cross_entropy": (nn.CrossEntropyLoss, ("weight", "ignore_index", "class_indices", "label_smoothing")),
-    "huber": (nn.HuberLoss, ("delta",)),
-    "l1": (nn.L1Loss, ()),
-    "mse": (nn.MSELoss, ()),
-    "smooth_l1": (nn.SmoothL1Loss, ("beta",)),
-}
+    kind: (_module_of(kind, row), tuple(row.get("settings", ()))) for kind, row in rows("losses").items()}
 
 
 @dataclass(frozen=True)

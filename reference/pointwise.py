@@ -7,12 +7,15 @@ Source: torch.nn, "Non-linear Activations", https://docs.pytorch.org/docs/stable
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.nn import functional
+
+from reference.table import rows
 
 
 class Function(nn.Module):
@@ -23,42 +26,6 @@ class Function(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = getattr(torch, self.kind)(x)
         return found
-
-
-class Abs(Function):
-    """The absolute value."""
-
-    kind = "abs"
-
-
-class Exp(Function):
-    """The exponential."""
-
-    kind = "exp"
-
-
-class Log(Function):
-    """The natural logarithm."""
-
-    kind = "log"
-
-
-class Log2(Function):
-    """The logarithm to base 2."""
-
-    kind = "log2"
-
-
-class Log10(Function):
-    """The logarithm to base 10."""
-
-    kind = "log10"
-
-
-class Sqrt(Function):
-    """The square root."""
-
-    kind = "sqrt"
 
 
 class Clip(nn.Module):
@@ -80,30 +47,28 @@ class GeluTanh(nn.GELU):
         super().__init__("tanh")
 
 
+def _layer(kind: str) -> type[nn.Module]:
+    """Torch's layer of that name (LeakyReLU of leaky_relu), one of those above, or a new one of torch's function."""
+    wanted = kind.replace("_", "")
+    for one in (nn, sys.modules[__name__]):
+        for name, layer in vars(one).items():
+            if name.lower() == wanted and isinstance(layer, type) and issubclass(layer, nn.Module):
+                return layer
+    name = wanted.capitalize()
+    made = type(name, (Function,), {"kind": kind, "__module__": __name__, "__doc__": f"`torch.{kind}`."})
+    # pickle looks for it by its name
+    setattr(sys.modules[__name__], name, made)
+    return made
+
+
 #: Their layers, and the arguments of these that files have, in torch's order
 LAYERS: Mapping[str, tuple[type[nn.Module], tuple[str, ...]]] = {
-    "abs": (Abs, ()),
-    "clip": (Clip, ("min", "max")),
-    "elu": (nn.ELU, ("alpha",)),
-    "exp": (Exp, ()),
-    "gelu": (nn.GELU, ()),
-    "gelu_tanh": (GeluTanh, ()),
-    "leaky_relu": (nn.LeakyReLU, ("negative_slope",)),
-    "log": (Log, ()),
-    "log10": (Log10, ()),
-    "log2": (Log2, ()),
-    "mish": (nn.Mish, ()),
-    "relu": (nn.ReLU, ()),
-    "sigmoid": (nn.Sigmoid, ()),
-    "silu": (nn.SiLU, ()),
-    "softplus": (nn.Softplus, ("beta", "threshold")),
-    "sqrt": (Sqrt, ()),
-    "tanh": (nn.Tanh, ()),
-}
+    kind: (_layer(kind), tuple(row.get("settings", ())))
+    for kind, row in rows("functions").items() if not kind.startswith("dropout")}
 #: Other names that torch has for them
 _ALSO = {"abs": ("absolute",), "clip": ("clamp",)}
 #: Those that are no activations: of large or negative numbers they are infinite or NaN
-ELEMENTARY = {"exp", "log", "log10", "log2", "sqrt"}
+ELEMENTARY = {kind for kind, row in rows("functions").items() if row.get("elementary")}
 
 
 def describing(kind: str) -> Callable[[str, Any], tuple[str, dict[str, Any]]]:

@@ -16,7 +16,9 @@ from jax.scipy.ndimage import map_coordinates
 from bridge.exchange.model import Operation
 from bridge.operations import OPERATIONS
 from bridge.operations.hyperparameters import fields
+from bridge.operations.losses import settings
 from bridge.operations.pointwise import Pointwise
+from bridge.operations.table import rows
 from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters
 
 Tensor = torch.Tensor
@@ -106,8 +108,9 @@ def _upsample_bilinear2d(node: Any, x: list[Array], _: Given) -> Array:
 
 
 def _pointwise(node: Pointwise, x: list[Array], _: Given) -> Array:
-    """JAX has torch's names, and the arguments in torch's order."""
-    function = getattr(jax.nn, node.kind, None) or getattr(jnp, node.kind)
+    """JAX has torch's names, but for underlines, and the arguments in torch's order."""
+    function = next(one for module in (jax.nn, jnp) for name, one in vars(module).items()
+                    if name.replace("_", "") == node.kind.replace("_", ""))
     found: Array = function(x[0], *(getattr(node, one.name) for one in fields(node)))
     return found
 
@@ -194,8 +197,16 @@ def _huber(d: Array, delta: float) -> Array:
     return jnp.where(jnp.abs(d) <= delta, 0.5 * d * d, delta * (jnp.abs(d) - 0.5 * delta))
 
 
+def _formula(formula: str, loss: Any, y: Array, t: Array) -> Array:
+    """A formula of the table of losses."""
+    given = {one.name: getattr(loss, one.name) for one in settings(loss)}
+    found: Array = eval(formula, vars(jnp) | given, {"y": y, "t": t})
+    return found
+
+
 #: Of the loss with its settings, output and target
 LOSSES: dict[str, Callable[[Any, Array, Array], Array]] = {
+    **{kind: partial(_formula, row["formula"]) for kind, row in rows("losses").items() if "formula" in row},
     "bce": lambda loss, y, t: -(t * jnp.maximum(jnp.log(y), -100) + (1 - t) * jnp.maximum(jnp.log1p(-y), -100)),
     "bce_with_logits": lambda loss, y, t: -(loss.pos_weight * t * jax.nn.log_sigmoid(y)
                                             + (1 - t) * jax.nn.log_sigmoid(-y)),

@@ -16,9 +16,10 @@ import numpy as np
 from bridge.operations import OPERATIONS
 from bridge.operations.arithmetic import Add, Divide, Multiply, Prelu, Subtract
 from bridge.operations.joins import Concat, Flatten
+from bridge.operations.losses import LOSSES, PairLoss
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation, Shape
-from bridge.operations.pointwise import Clip, Dropout, Dropout2d, Elu, LeakyRelu, Pointwise, Softplus
+from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.rearrangement import Reshape, Transpose
@@ -33,6 +34,7 @@ from bridge.operations.resizing import (
 )
 from bridge.operations.softmax import LogSoftmax, Softmax
 from bridge.operations.spline import Spline
+from bridge.operations.table import Row, rows
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, Shape], Array]
@@ -109,9 +111,10 @@ BOTH = ("first", "other")
 ALIKE, BROADCAST = ((2, 3, 4, 5), (2, 3, 4, 5)), ((1, 3, 4, 1), (2, 3, 1, 5))
 
 
-def _pointwise(kind: str, one: type[Operation]) -> Case:
-    draws = dict.fromkeys(("log", "log10", "log2", "sqrt"), positive) | dict.fromkeys(("abs", "relu"), apart_from(0.0))
-    return Case(one("it"), (IMAGE,), draws.get(kind, normal))
+def _pointwise(one: type[Operation], row: Row) -> Case:
+    settings = [setting["cases"][0] for setting in row.get("settings", {}).values()]
+    draw = positive if row.get("positive") else apart_from(*row["kinks"]) if "kinks" in row else normal
+    return Case(one("it", *settings), (IMAGE,), draw)
 
 
 def _arithmetic(one: type[Operation], draw: Draw = normal) -> tuple[Case, ...]:
@@ -120,7 +123,8 @@ def _arithmetic(one: type[Operation], draw: Draw = normal) -> tuple[Case, ...]:
 
 #: Of every operation, by its type in an exchange file; the first is the one of the tests
 CASES: dict[str, tuple[Case, ...]] = {
-    **{kind: (_pointwise(kind, one),) for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
+    **{kind: (_pointwise(OPERATIONS[kind], row),) for kind, row in rows("functions").items()
+       if issubclass(OPERATIONS[kind], Pointwise)},
     "adaptive_avg_pool2d": (Case(AdaptiveAvgPool2d("it", (5, 7)), ((2, 3, 8, 6),)),),
     "add": _arithmetic(Add),
     "amax": (Case(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
@@ -130,7 +134,6 @@ CASES: dict[str, tuple[Case, ...]] = {
     "batch_norm2d": (
         Case(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
         Case(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
-    "clip": (Case(Clip("it", -0.3, 0.7), (IMAGE,), apart_from(-0.3, 0.7)),),
     "concat": (Case(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),),
     "conv2d": (Case(Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2), ((2, 4, 7, 6),)),
                Case(Conv2d("it", 4, 5, (3, 2), padding=(1, 1), bias=False), (IMAGE,), about="no bias")),
@@ -140,7 +143,6 @@ CASES: dict[str, tuple[Case, ...]] = {
     "divide": _arithmetic(Divide, positive),
     "dropout": (Case(Dropout("it", 0.4), (IMAGE,)),),
     "dropout2d": (Case(Dropout2d("it", 0.4), (IMAGE,)),),
-    "elu": (Case(Elu("it", 0.7), (IMAGE,), apart_from(0.0)),),
     "flatten": (Case(Flatten("it"), (IMAGE,)),),
     "global_avg_pool2d": (Case(GlobalAvgPool2d("it"), (IMAGE,)),),
     "group_norm": (Case(GroupNorm("it", 2, 4), (FEW,)),
@@ -148,7 +150,6 @@ CASES: dict[str, tuple[Case, ...]] = {
     "layer_norm": (Case(LayerNorm("it", (3, 2), 1e-3), (FEW,)),
                    Case(LayerNorm("it", (5,), bias=False), ((4, 3, 5),), about="no bias"),
                    Case(LayerNorm("it", (5,), elementwise_affine=False), ((4, 5),), about="no parameters")),
-    "leaky_relu": (Case(LeakyRelu("it", 0.2), (IMAGE,), apart_from(0.0)),),
     "linear": (Case(Linear("it", 16, 5), ((3, 16),)),
                Case(Linear("it", 6, 5, bias=False), (IMAGE,), about="rows of images, no bias")),
     "log_softmax": (Case(LogSoftmax("it"), (IMAGE,)),),
@@ -166,7 +167,6 @@ CASES: dict[str, tuple[Case, ...]] = {
     "softmax": (Case(Softmax("it"), (IMAGE,)),),
     "spline": (Case(Spline("it", 2, 3, 4, 2, -0.8, 1.0), ((2, 2),)),
                Case(Spline("it", 2, 1, 4, 3, -2.0, 2.0, scale_spline=False), ((1, 2, 2),), about="degree 3, no scale")),
-    "softplus": (Case(Softplus("it", 2.0, 2.0), (IMAGE,), apart_from(1.0)),),
     "subtract": _arithmetic(Subtract),
     "sum": (Case(Sum("it", (-1, 1)), (IMAGE,)), Case(Sum("it", (0, 2), True), (IMAGE,), about="keepdim")),
     "transpose": (Case(Transpose("it", 1, -1), (IMAGE,)),),
@@ -185,16 +185,13 @@ def _losses(kind: str, *settings: tuple[str, ...]) -> tuple[str, ...]:
 
 #: Of every loss its texts, with settings that float32 has and has not. The cross entropy is of 4 classes
 LOSS_CASES: dict[str, tuple[str, ...]] = {
-    "bce": ("bce",),
-    "bce_with_logits": _losses("bce_with_logits", ("", "pos_weight=2.3", "pos_weight=0")),
+    **{kind: _losses(kind, *(("", *(f"{name}={value}" for value in one.get("cases", ())))
+                             for name, one in row.get("settings", {}).items()))
+       for kind, row in rows("losses").items()},
     "cross_entropy": _losses(
         "cross_entropy", ("", "weight=1,2.3,0,4"),
         ("", "class_indices=1", "class_indices=1 ignore_index=2", "class_indices=1 ignore_index=9"),
         ("", "label_smoothing=0.1", "label_smoothing=1")),
-    "huber": _losses("huber", ("", "delta=0.7")),
-    "l1": ("l1",),
-    "mse": ("mse",),
-    "smooth_l1": _losses("smooth_l1", ("", "beta=0.3", "beta=0")),
 }
 
 
@@ -216,7 +213,7 @@ def draw_loss(text: str, rng: np.random.Generator, shape: Shape) -> tuple[Array,
             *pixels, shape[1]), -1, 1)
         target[0, :, 0, 0] = 0
         return normal(rng, shape), np.ascontiguousarray(target)
-    if kind in ("l1", "smooth_l1", "huber"):
+    if issubclass(LOSSES[kind], PairLoss) and kind != "bce_with_logits":
         width = float(setting.partition("=")[2] or 1)
         target = normal(rng, shape)
         return target + apart_from(0.0, width, -width)(rng, shape), target

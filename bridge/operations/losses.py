@@ -397,9 +397,9 @@ class CrossEntropy(Loss):
             ignore_index=self.ignore_index, label_smoothing=self.label_smoothing)
 
 
-LOSSES: dict[str, type[Loss]] = {one.kind: one for one in (
-    BinaryCrossEntropy, BinaryCrossEntropyWithLogits, CrossEntropy, Huber, MeanAbsoluteError, MeanSquaredError,
-    SmoothL1)}
+LOSSES: dict[str, type[Loss]] = dict(sorted(
+    (one.kind, one) for one in tuple(globals().values())
+    if isinstance(one, type) and issubclass(one, Loss) and "kind" in vars(one)))
 
 
 def settings(loss: type[Loss] | Loss) -> list[dataclasses.Field[Any]]:

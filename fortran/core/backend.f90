@@ -9,6 +9,7 @@
 !> Letters.  n batch, c input channels, h w image, k output channels, r s kernel, p q output image.
 module cnn_core_backend
    use, intrinsic :: iso_c_binding, only : c_ptr
+   use cnn_core_calls, only : primitive_type, unpack
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type, fail
@@ -20,7 +21,7 @@ module cnn_core_backend
    implicit none
    private
 
-   public :: backward_step_by_step, forward_step_by_step, one_after_the_other
+   public :: backward_step_by_step, forward_step_by_step, no_primitive, one_after_the_other
 
    type, abstract, public :: backend_type
       !> The device's name, for messages and files
@@ -399,46 +400,43 @@ contains
          & to_text(slope)//" into the memory of the output "//shape_text(a%extent))
    end subroutine conv_backward_leaky
 
-   !> Run a primitive of fortran/operations by its name. Only where tensors are not in host memory, where loops do it
-   subroutine compute(self, name, tensors, integers, reals, error)
+   !> Run a primitive. Only where tensors are not in host memory, where loops do it
+   subroutine compute(self, primitive, error)
       !> The device
       class(backend_type), intent(in) :: self
-      !> Of the primitive
-      character(len=*), intent(in) :: name
-      !> In the device's memory, in the primitive's order
-      type(tensor_type), intent(in) :: tensors(:)
-      !> Settings, in the primitive's order
-      integer, intent(in) :: integers(:)
-      !> The same
-      real(dp), intent(in) :: reals(:)
+      !> Its tensors are in the device's memory
+      class(primitive_type), intent(in) :: primitive
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      call fail(error, "device "//self%name//": no primitive "//name//" on "//to_text(size(tensors))// &
-         & " tensors with "//to_text(size(integers) + size(reals))//" settings")
+      call no_primitive(self, primitive, error)
    end subroutine compute
 
-   !> As `mse`, another loss of fortran/operations by its name; the same holds
-   subroutine other_loss(self, name, tensors, axis, integers, reals, dy, error)
+   !> As `mse`, a primitive that is a loss; the same holds
+   subroutine other_loss(self, primitive, error)
       !> The device
       class(backend_type), intent(inout) :: self
-      !> Of the loss
-      character(len=*), intent(in) :: name
-      !> Output of the network, wanted output of the same shape, and perhaps more
-      type(tensor_type), intent(in) :: tensors(:)
-      !> Of the channels, over which each pixel is one; 0: every element is
-      integer, intent(in) :: axis
-      !> Settings
-      integer, intent(in) :: integers(:)
-      !> Weight of a pixel or of an element, and settings
-      real(dp), intent(in) :: reals(:)
-      !> Gradient of the loss with respect to y, is overwritten
-      type(tensor_type), intent(in) :: dy
+      !> Its tensors are in the device's memory
+      class(primitive_type), intent(in) :: primitive
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      call fail(error, "device "//self%name//": no loss "//name//" (axis "//to_text(axis)//", "// &
-         & to_text(size(integers) + size(reals))//" settings) of "//to_text(size(tensors))//" tensors into "// &
-         & shape_text(dy%extent))
+      call no_primitive(self, primitive, error)
    end subroutine other_loss
+
+   subroutine no_primitive(self, primitive, error)
+      !> The device
+      class(backend_type), intent(in) :: self
+      !> The call
+      class(primitive_type), intent(in) :: primitive
+      !> Names both
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: name
+      type(tensor_type), allocatable :: tensors(:)
+      integer, allocatable :: integers(:)
+      real(dp), allocatable :: reals(:)
+      call unpack(primitive, name, tensors, integers, reals)
+      call fail(error, "device "//self%name//": no primitive "//name//" into "// &
+         & shape_text(tensors(size(tensors))%extent))
+   end subroutine no_primitive
 
    !> y of all steps
    subroutine forward_step_by_step(self, steps, error)

@@ -6,7 +6,9 @@
 !> networks of the process share; this type adds the options of one of them.
 module cnn_cuda_backend
    use, intrinsic :: iso_c_binding, only : c_ptr, c_size_t
-   use cnn_core_backend, only : backend_type, backward_step_by_step, forward_step_by_step, one_after_the_other
+   use cnn_core_backend, only : backend_type, backward_step_by_step, forward_step_by_step, no_primitive, &
+      & one_after_the_other
+   use cnn_core_calls, only : class_entropy_call, cross_entropy_call, pair_loss_call, primitive_type
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_device_name, only : device_name_type, math_fp32, math_names
@@ -384,21 +386,15 @@ contains
       call self%device%leave(error)
    end subroutine cuda_relu_backward
 
-   subroutine cuda_compute(self, name, tensors, integers, reals, error)
+   subroutine cuda_compute(self, primitive, error)
       !> The device
       class(cuda_type), intent(in) :: self
-      !> Of the primitive
-      character(len=*), intent(in) :: name
-      !> In the primitive's order
-      type(tensor_type), intent(in) :: tensors(:)
-      !> Settings, in the primitive's order
-      integer, intent(in) :: integers(:)
-      !> The same
-      real(dp), intent(in) :: reals(:)
+      !> Its tensors are in the device's memory; the last one has some
+      class(primitive_type), intent(in) :: primitive
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      call self%begin(tensors(size(tensors)), error)
-      if (.not. allocated(error)) call compute(self%device, name, tensors, integers, reals, error)
+      call self%device%enter(error)
+      if (.not. allocated(error)) call compute(self%device, primitive, error)
       call self%device%leave(error)
    end subroutine cuda_compute
 
@@ -420,26 +416,30 @@ contains
       call self%device%leave(error)
    end subroutine cuda_mse
 
-   subroutine cuda_other_loss(self, name, tensors, axis, integers, reals, dy, error)
+   subroutine cuda_other_loss(self, primitive, error)
       !> The device
       class(cuda_type), intent(inout) :: self
-      !> Of the loss
-      character(len=*), intent(in) :: name
-      !> Output of the network, wanted output of the same shape, and perhaps more
-      type(tensor_type), intent(in) :: tensors(:)
-      !> Of the channels, over which each pixel is one; 0: every element is
-      integer, intent(in) :: axis
-      !> Settings
-      integer, intent(in) :: integers(:)
-      !> Weight of a pixel or of an element, and settings
-      real(dp), intent(in) :: reals(:)
-      !> Gradient of the loss with respect to y, is overwritten
-      type(tensor_type), intent(in) :: dy
+      !> Its tensors are in the device's memory
+      class(primitive_type), intent(in) :: primitive
       !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
-      call self%begin_loss(dy, reals(1), error)
-      if (.not. allocated(error)) call loss_of_graph(self%device, name, tensors, axis, integers, reals, dy, &
-         & self%total, error)
+      select type (p => primitive)
+       type is (pair_loss_call)
+         call self%begin_loss(p%dy, p%scale, error)
+         if (.not. allocated(error)) call loss_of_graph(self%device, "pair_loss", [p%y, p%t], 0, [p%f], &
+            & [p%scale, p%setting], p%dy, self%total, error)
+       type is (cross_entropy_call)
+         call self%begin_loss(p%dy, p%scale, error)
+         if (.not. allocated(error)) call loss_of_graph(self%device, "cross_entropy", [p%y, p%t], p%axis, &
+            & [integer ::], [p%scale], p%dy, self%total, error)
+       type is (class_entropy_call)
+         call self%begin_loss(p%dy, p%scale, error)
+         if (.not. allocated(error)) call loss_of_graph(self%device, "class_entropy", [p%y, p%t, p%weights], p%axis, &
+            & [merge(1, 0, p%classes), p%ignored], [p%scale, p%smoothing], p%dy, self%total, error)
+       class default
+         call no_primitive(self, primitive, error)
+         return
+      end select
       call self%device%leave(error)
    end subroutine cuda_other_loss
 

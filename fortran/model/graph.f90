@@ -6,6 +6,7 @@
 !> Memory.  Of outputs and gradients, whose shapes follow from the input's; see cnn_model_graph_memory.
 module cnn_model_graph
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : accumulate_call
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_float64, i8
    use cnn_core_tensor, only : shape_text, tensor_type
@@ -449,10 +450,10 @@ contains
             if (.not. self%nodes(i)%adds(j)) cycle
             if (self%nodes(i)%inputs(j) == 0) then
                if (self%keep_activations == keep_needed) cycle
-               call compute(self%backend, "accumulate", [self%nodes(i)%parts(j), self%input_gradient], error)
+               call compute(self%backend, accumulate_call(self%nodes(i)%parts(j), self%input_gradient), error)
             else
-               call compute(self%backend, "accumulate", [self%nodes(i)%parts(j), &
-                  & self%nodes(self%nodes(i)%inputs(j))%output_gradient], error)
+               call compute(self%backend, accumulate_call(self%nodes(i)%parts(j), &
+                  & self%nodes(self%nodes(i)%inputs(j))%output_gradient), error)
             end if
             if (allocated(error)) return
          end do

@@ -3,20 +3,20 @@
 !> that one of them lacks are the last, where ours are 1 anyway. The functions are in binary_functions.inc.
 module cnn_operations_arithmetic
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : combine_backward_call, combine_call, sum_to_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : same_memory, tensor_type
    use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_numbers, only : b_add, b_prelu, b_subtract
    use cnn_operations_operation, only : no, operands_type, operation_type, two, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
 
-   include "binary_numbers.inc"
-
    !> A sum or a difference: its gradients do not depend on its inputs
    type, extends(operation_type), public :: arithmetic_type
-      !> Which: a number of binary_numbers.inc
+      !> Which: a number of cnn_operations_numbers
       integer(i8) :: number = 0
    contains
       procedure, nopass :: reads_x => no
@@ -77,7 +77,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "combine", [operands%x, operands%y], error, [int(self%number)])
+      call self%run(backend, combine_call(operands%x(1), operands%x(2), int(self%number), operands%y), error)
    end subroutine combine_forward
 
    !> For each input, the last first: the first one's may be where dy is
@@ -94,14 +94,14 @@ contains
       do i = 2, 1, -1
          if (self%number == b_add .or. (self%number == b_subtract .and. i == 1)) then
             if (same_memory(operands%dy, operands%dx(i))) cycle
-            call self%run(backend, "sum_to", [operands%dy, operands%dx(i)], error, reals=[1.0_dp])
+            call self%run(backend, sum_to_call(operands%dy, 1.0_dp, operands%dx(i)), error)
          else if (self%reads_x()) then
-            call self%run(backend, "combine_backward", [operands%x, operands%dy, operands%dx(i)], error, &
-               & [int(self%number), i])
+            call self%run(backend, combine_backward_call(operands%x(1), operands%x(2), operands%dy, int(self%number), &
+               & i, operands%dx(i)), error)
          else
             ! What they are does not matter
-            call self%run(backend, "combine_backward", [operands%dy, operands%dy, operands%dy, operands%dx(i)], error, &
-               & [int(self%number), i])
+            call self%run(backend, combine_backward_call(operands%dy, operands%dy, operands%dy, int(self%number), i, &
+               & operands%dx(i)), error)
          end if
          if (allocated(error)) return
       end do
@@ -148,8 +148,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "combine", [operands%x(1), along_channels(operands%w(1), operands%rank), operands%y], &
-         & error, [int(b_prelu)])
+      call self%run(backend, combine_call(operands%x(1), along_channels(operands%w(1), operands%rank), int(b_prelu), &
+         & operands%y), error)
    end subroutine prelu_forward
 
    !> The weight's gradient first: that of the input may be where dy is
@@ -165,11 +165,10 @@ contains
       type(tensor_type) :: weight, dweight
       weight = along_channels(operands%w(1), operands%rank)
       dweight = along_channels(operands%dw(1), operands%rank)
-      call self%run(backend, "combine_backward", [operands%x(1), weight, operands%dy, dweight], error, &
-         & [int(b_prelu), 2])
+      call self%run(backend, combine_backward_call(operands%x(1), weight, operands%dy, int(b_prelu), 2, dweight), error)
       if (allocated(error)) return
-      call self%run(backend, "combine_backward", [operands%x(1), weight, operands%dy, operands%dx(1)], error, &
-         & [int(b_prelu), 1])
+      call self%run(backend, combine_backward_call(operands%x(1), weight, operands%dy, int(b_prelu), 1, &
+         & operands%dx(1)), error)
    end subroutine prelu_backward
 
    !> The same numbers along torch's axis 1

@@ -2,6 +2,7 @@
 !> Operations that join branches of a network.
 module cnn_operations_joins
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : copy_call, from_channels_call, to_channels_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : bytes_of, dp, i8
    use cnn_core_tensor, only : part_of, same_memory, tensor_type
@@ -79,7 +80,7 @@ contains
       first = 0
       do i = 1, size(operands%x)
          if (.not. lies_in(operands%x(i), operands%y, axis, first)) then
-            call self%run(backend, "to_channels", [operands%x(i), operands%y], error, [axis, first])
+            call self%run(backend, to_channels_call(operands%x(i), axis, first, operands%y), error)
             if (allocated(error)) return
          end if
          first = first + operands%x(i)%extent(axis)
@@ -101,7 +102,7 @@ contains
       first = 0
       do i = 1, size(operands%dx)
          if (.not. lies_in(operands%dx(i), operands%dy, axis, first)) then
-            call self%run(backend, "from_channels", [operands%dy, operands%dx(i)], error, [axis, first])
+            call self%run(backend, from_channels_call(operands%dy, axis, first, operands%dx(i)), error)
             if (allocated(error)) return
          end if
          first = first + operands%dx(i)%extent(axis)
@@ -160,7 +161,7 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       if (same_memory(operands%x(1), operands%y)) return
-      call self%run(backend, "copy", [operands%x(1), operands%y], error)
+      call self%run(backend, copy_call(operands%x(1), operands%y), error)
    end subroutine flatten_forward
 
    subroutine flatten_backward(self, backend, operands, error)
@@ -173,7 +174,7 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       if (same_memory(operands%dy, operands%dx(1))) return
-      call self%run(backend, "copy", [operands%dy, operands%dx(1)], error)
+      call self%run(backend, copy_call(operands%dy, operands%dx(1)), error)
    end subroutine flatten_backward
 
 end module cnn_operations_joins

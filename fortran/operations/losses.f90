@@ -3,38 +3,16 @@
 module cnn_operations_losses
    use, intrinsic :: iso_c_binding, only : c_loc
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : class_entropy_call, cross_entropy_call, pair_loss_call, sum_to_call
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_float64, i8, sp
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_from, attributes_type
-   use cnn_operations_loops_levels, only : loops_of
-   use cnn_operations_loops_table, only : loops_type
-   use cnn_operations_primitives, only : run_primitive => compute
+   use cnn_operations_loss_table, only : loss_type, losses
+   use cnn_operations_primitives, only : compute_loss, run_primitive => compute
    implicit none
    private
-
-   include "loss_numbers.inc"
-
-   !> A loss of exchange files
-   type :: loss_type
-      !> Torch's name
-      character(len=15) :: kind
-      !> Of loss_functions.inc, the losses of each output and its target by themselves; 0: another
-      integer(i8) :: number = 0
-      !> Its setting, torch's name, and what that is where it is not given
-      character(len=15) :: setting = ""
-      real(dp) :: default = 0.0_dp
-   end type loss_type
-
-   type(loss_type), parameter :: losses(*) = [ &
-      & loss_type("bce", loss_bce), &
-      & loss_type("bce_with_logits", loss_bce_with_logits, "pos_weight", 1.0_dp), &
-      & loss_type("cross_entropy", 0, "label_smoothing", 0.0_dp), &
-      & loss_type("huber", loss_huber, "delta", 1.0_dp), &
-      & loss_type("l1", loss_l1), &
-      & loss_type("mse"), &
-      & loss_type("smooth_l1", loss_smooth_l1, "beta", 1.0_dp)]
 
    type, public :: criterion_type
       !> One of `losses`
@@ -59,7 +37,7 @@ module cnn_operations_losses
       procedure :: set
       procedure :: compute
       procedure :: release
-      procedure, private :: set_classes, compute_classes, count_classes
+      procedure, private :: set_number, set_classes, compute_classes, count_classes
    end type criterion_type
 
 contains
@@ -90,19 +68,28 @@ contains
       if (present(given)) self%attributes%items = [self%attributes%items, given%items]
       self%attributes%what = "loss"
       self%attributes%node = self%kind
-      self%number = int(losses(place)%number)
-      if (len_trim(losses(place)%setting) > 0) call self%attributes%get_real(trim(losses(place)%setting), &
-         & self%setting, error, losses(place)%default)
+      call self%set_number(losses(place), error)
       if (.not. allocated(error) .and. self%kind == "cross_entropy") call self%set_classes(error)
       if (.not. allocated(error)) call self%attributes%check_known(error)
-      if (allocated(error)) return
-      if (self%kind == "huber" .and. .not. self%setting > 0.0_dp) then
-         call fail(error, "model: loss huber has delta 0, expected a number larger than 0")
-      else if (self%kind == "smooth_l1" .and. .not. self%setting > 0.0_dp) then
-         ! As torch, which would divide 0 by 0 where there is no difference
-         self%number = int(loss_l1)
-      end if
    end subroutine set
+
+   !> The loop that computes it, and its only setting
+   subroutine set_number(self, row, error)
+      !> Has its attributes
+      class(criterion_type), intent(inout) :: self
+      !> Of the table
+      type(loss_type), intent(in) :: row
+      !> The setting is out of its range
+      type(error_type), allocatable, intent(out) :: error
+      self%number = int(row%number)
+      if (len_trim(row%setting) == 0) return
+      call self%attributes%get_real(trim(row%setting), self%setting, error, row%default)
+      if (allocated(error)) return
+      if (self%setting > 0.0_dp) return
+      if (row%is_positive) call fail(error, "model: loss "//self%kind//" has "//trim(row%setting)// &
+         & " 0, expected a number larger than 0")
+      if (row%at_zero > 0) self%number = int(row%at_zero)
+   end subroutine set_number
 
    !> What only the cross entropy has
    subroutine set_classes(self, error)
@@ -114,6 +101,7 @@ contains
       call self%attributes%get_reals("weight", self%weight, error)
       if (.not. allocated(error)) call self%attributes%get_integers("ignore_index", ignored, error, 0, -1)
       if (.not. allocated(error)) call self%attributes%get_flag("class_indices", self%classes, error, .false.)
+      if (.not. allocated(error)) call self%attributes%get_real("label_smoothing", self%setting, error, 0.0_dp)
       if (allocated(error)) return
       self%ignored = ignored(1)
       if (self%setting > 1.0_dp) then
@@ -169,8 +157,8 @@ contains
          call backend%mse(output, target, scale, gradient, error)
          if (.not. (allocated(error) .or. backend%queues)) call backend%read_loss(loss, error)
       else if (self%number > 0) then
-         call compute_other(backend, "pair_loss", [output, target], 0, [self%number], [scale, self%setting], &
-            & gradient, loss, error)
+         call compute_loss(backend, pair_loss_call(output, target, self%number, self%setting, scale, gradient), loss, &
+            & error)
       else if (rank < 2) then
          call fail(error, "loss "//self%kind//": the output has no channels, expected two dimensions or more")
       else
@@ -179,8 +167,7 @@ contains
             call self%compute_classes(backend, output, target, rank - 1, scale, gradient, loss, error)
             return
          end if
-         call compute_other(backend, "cross_entropy", [output, target], rank - 1, [integer ::], [scale], gradient, &
-            & loss, error)
+         call compute_loss(backend, cross_entropy_call(output, target, rank - 1, scale, gradient), loss, error)
       end if
    end subroutine compute
 
@@ -234,8 +221,8 @@ contains
          if (allocated(error)) return
          factor = 1.0_dp/factor
       end if
-      call compute_other(backend, "class_entropy", [output, target, self%weights], axis, &
-         & [merge(1, 0, self%classes), self%ignored + 1], [factor, self%setting], gradient, loss, error)
+      call compute_loss(backend, class_entropy_call(output, target, self%weights, axis, self%classes, &
+         & self%ignored + 1, self%setting, factor, gradient), loss, error)
    end subroutine compute_classes
 
    !> The weights in a device's memory, in its precision; 1 each where there are none
@@ -277,7 +264,7 @@ contains
       total = 0.0_dp
       wide = 0.0_dp
       narrow = 0.0_sp
-      call run_primitive(backend, "sum_to", [target, self%counts], error, reals=[1.0_dp])
+      call run_primitive(backend, sum_to_call(target, 1.0_dp, self%counts), error)
       if (allocated(error)) return
       if (target%dtype == dtype_float64) then
          call backend%copy_out(self%counts, c_loc(wide), error)
@@ -300,44 +287,5 @@ contains
       call backend%release(self%weights)
       call backend%release(self%counts)
    end subroutine release
-
-   !> A loss that is a loop over host tensors, or a kernel of the device
-   subroutine compute_other(backend, name, tensors, axis, integers, reals, gradient, loss, error)
-      !> The device
-      class(backend_type), intent(inout) :: backend
-      !> Of the loop and the kernel
-      character(len=*), intent(in) :: name
-      !> Output of the network, what it should be, and perhaps more
-      type(tensor_type), intent(in) :: tensors(:)
-      !> Of the channels, in Fortran order; 0 where they do not matter
-      integer, intent(in) :: axis
-      !> Settings
-      integer, intent(in) :: integers(:)
-      !> The factor, and settings
-      real(dp), intent(in) :: reals(:)
-      !> With respect to the output, is overwritten
-      type(tensor_type), intent(in) :: gradient
-      !> Of all images; 0 where the device queues
-      real(dp), intent(out) :: loss
-      !> An error of the device
-      type(error_type), allocatable, intent(out) :: error
-      type(loops_type) :: loops
-      loss = 0.0_dp
-      if (.not. backend%in_host_memory) then
-         call backend%other_loss(name, tensors, axis, integers, reals, gradient, error)
-         if (.not. (allocated(error) .or. backend%queues)) call backend%read_loss(loss, error)
-         return
-      end if
-      loops = loops_of(gradient%dtype)
-      select case (name)
-       case ("pair_loss")
-         call loops%pair_loss(tensors(1), tensors(2), integers(1), reals(2), reals(1), gradient, loss)
-       case ("class_entropy")
-         call loops%class_entropy(tensors(1), tensors(2), tensors(3), axis, integers(1) == 1, integers(2), reals(2), &
-            & reals(1), gradient, loss)
-       case default
-         call loops%cross_entropy(tensors(1), tensors(2), axis, reals(1), gradient, loss)
-      end select
-   end subroutine compute_other
 
 end module cnn_operations_losses

@@ -6,6 +6,7 @@
 !> Elsewhere it is a primitive, with flags for the transposes of a and of b: libraries want matrices that are aligned.
 module cnn_operations_matmul
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : matmul_call
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
@@ -60,7 +61,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       if (.not. backend%in_host_memory) then
-         call self%run(backend, "matmul", [operands%x, operands%y], error, [0, 0])
+         call self%run(backend, matmul_call(operands%x(1), operands%x(2), .false., .false., operands%y), error)
          return
       end if
       do i = 1, matrices(operands%y)
@@ -84,9 +85,9 @@ contains
       type(conv_step_type) :: step
       integer :: i
       if (.not. backend%in_host_memory) then
-         call self%run(backend, "matmul", [operands%dy, operands%x(2), operands%dx(1)], error, [0, 1])
-         if (.not. allocated(error)) call self%run(backend, "matmul", [operands%x(1), operands%dy, operands%dx(2)], &
-            & error, [1, 0])
+         call self%run(backend, matmul_call(operands%dy, operands%x(2), .false., .true., operands%dx(1)), error)
+         if (.not. allocated(error)) call self%run(backend, matmul_call(operands%x(1), operands%dy, .true., .false., &
+            & operands%dx(2)), error)
          return
       end if
       do i = 1, matrices(operands%dy)

@@ -2,6 +2,7 @@
 !> Operations that normalise by a mean and a variance.
 module cnn_operations_normalization
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : batch_norm_backward_call, batch_norm_call, row_norm_backward_call, row_norm_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
@@ -137,8 +138,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: state(2)
       if (size(operands%state) == 2) state = operands%state
-      call self%run(backend, "batch_norm", [operands%x(1), operands%w, state, operands%kept, operands%y], error, &
-         & [merge(1, 0, self%by_batch())], [self%eps, self%momentum])
+      call self%run(backend, batch_norm_call(operands%x(1), operands%w(1), operands%w(2), state(1), state(2), &
+         & self%by_batch(), self%eps, self%momentum, operands%kept, operands%y), error)
    end subroutine norm_forward
 
    subroutine norm_backward(self, backend, operands, error)
@@ -150,8 +151,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "batch_norm_backward", [operands%x(1), operands%w(1), operands%kept, operands%dy, &
-         & operands%dw, operands%dx(1)], error, [merge(1, 0, self%by_batch())])
+      call self%run(backend, batch_norm_backward_call(operands%x(1), operands%w(1), operands%kept, operands%dy, &
+         & self%by_batch(), operands%dw(1), operands%dw(2), operands%dx(1)), error)
    end subroutine norm_backward
 
    !> Mean and scale of each channel; both begin where any array of a GPU may, at a multiple of 16 bytes
@@ -179,8 +180,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: w(2)
       w(:size(operands%w)) = operands%w
-      call self%run(backend, "row_norm", [operands%x(1), w, operands%y], error, &
-         & self%form(operands%x(1), operands%rank), [self%eps])
+      call self%run(backend, row_norm_call(operands%x(1), w(1), w(2), self%form(operands%x(1), operands%rank), &
+         & self%eps, operands%y), error)
    end subroutine row_forward
 
    subroutine row_backward(self, backend, operands, error)
@@ -195,8 +196,8 @@ contains
       type(tensor_type) :: w(2), dw(2)
       w(:size(operands%w)) = operands%w
       dw(:size(operands%dw)) = operands%dw
-      call self%run(backend, "row_norm_backward", [operands%x(1), w(1), operands%dy, dw, operands%dx(1)], error, &
-         & self%form(operands%x(1), operands%rank), [self%eps])
+      call self%run(backend, row_norm_backward_call(operands%x(1), w(1), operands%dy, self%form(operands%x(1), &
+         & operands%rank), self%eps, dw(1), dw(2), operands%dx(1)), error)
    end subroutine row_backward
 
    subroutine layer_read(self, given, error)

@@ -5,6 +5,7 @@
 !> one input, no hyperparameters, no parameters, an output of the input's shape, a backward pass that reads everything.
 module cnn_operations_operation
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : primitive_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
@@ -175,23 +176,17 @@ contains
       call fail(error, "layer "//self%name//" ("//self%kind//"): "//found//", expected "//expected)
    end subroutine refuse
 
-   !> Run one of cnn_operations_primitives
-   subroutine run(self, backend, primitive, tensors, error, integers, reals)
+   !> Run a primitive
+   subroutine run(self, backend, primitive, error)
       !> With its name
       class(operation_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> Name of the primitive
-      character(len=*), intent(in) :: primitive
-      !> In the device's memory, in the primitive's order
-      type(tensor_type), intent(in) :: tensors(:)
+      !> Its tensors are in the device's memory
+      class(primitive_type), intent(in) :: primitive
       !> Names the node
       type(error_type), allocatable, intent(out) :: error
-      !> Settings, in the primitive's order
-      integer, intent(in), optional :: integers(:)
-      !> The same
-      real(dp), intent(in), optional :: reals(:)
-      call compute(backend, primitive, tensors, error, integers, reals)
+      call compute(backend, primitive, error)
       call self%name_node(error)
    end subroutine run
 

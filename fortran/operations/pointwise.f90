@@ -2,6 +2,7 @@
 !> Operations on each element by itself.
 module cnn_operations_pointwise
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : copy_call, dropout_call, pointwise_backward_call, pointwise_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8, sp
    use cnn_core_tensor, only : same_memory, same_shape, shape_text, tensor_type
@@ -11,8 +12,6 @@ module cnn_operations_pointwise
    use cnn_operations_shape, only : shape_type
    implicit none
    private
-
-   include "function_numbers.inc"
 
    !> max(z, 0), by the device; the derivative at 0 is 0, as torch's
    type, extends(operation_type), public :: relu_type
@@ -26,7 +25,7 @@ module cnn_operations_pointwise
 
    !> One of the functions of functions.inc; its derivative is found from the input
    type, extends(operation_type), public :: function_type
-      !> Which: a number of function_numbers.inc
+      !> Which: a number of cnn_operations_numbers
       integer(i8) :: number = 0
       !> Its hyperparameters, in the order of torch's arguments, and their values: torch's defaults until it is read
       character(len=16) :: settings(2) = ""
@@ -143,10 +142,10 @@ contains
       expected = x
       if (self%of_channels) expected%extent(:2) = 1
       if (self%evaluates) then
-         if (.not. same_memory(x, y)) call self%run(backend, "copy", [x, y], error)
+         if (.not. same_memory(x, y)) call self%run(backend, copy_call(x, y), error)
       else if (same_shape(expected, mask)) then
-         call self%run(backend, "dropout", [x, mask, y], error, [merge(product(x%extent(:2)), 1, self%of_channels)], &
-            & [1.0_dp/(1.0_dp - self%p)])
+         call self%run(backend, dropout_call(x, mask, merge(product(x%extent(:2)), 1, self%of_channels), &
+            & 1.0_dp/(1.0_dp - self%p), y), error)
       else
          call self%refuse("mask "//shape_text(mask%extent), "the shape "//shape_text(expected%extent), error)
       end if
@@ -229,7 +228,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "pointwise", [operands%x(1), operands%y], error, [int(self%number)], self%values)
+      call self%run(backend, pointwise_call(operands%x(1), int(self%number), self%values, operands%y), error)
    end subroutine function_forward
 
    subroutine function_backward(self, backend, operands, error)
@@ -241,8 +240,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "pointwise_backward", [operands%x(1), operands%dy, operands%dx(1)], error, &
-         & [int(self%number)], self%values)
+      call self%run(backend, pointwise_backward_call(operands%x(1), operands%dy, int(self%number), self%values, &
+         & operands%dx(1)), error)
    end subroutine function_backward
 
    subroutine output_backward(self, backend, operands, error)
@@ -254,8 +253,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "pointwise_backward", [operands%y, operands%dy, operands%dx(1)], error, &
-         & [int(self%number)], self%values)
+      call self%run(backend, pointwise_backward_call(operands%y, operands%dy, int(self%number), self%values, &
+         & operands%dx(1)), error)
    end subroutine output_backward
 
 end module cnn_operations_pointwise

@@ -2,6 +2,7 @@
 !> Operations that take one number out of each window of an image. Pairs are (height, width).
 module cnn_operations_pooling
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : avg_pool_backward_call, avg_pool_call, max_pool_backward_call, max_pool_call
    use cnn_core_error, only : error_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
@@ -99,7 +100,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "max_pool", [operands%x(1), operands%y], error, [self%kernel, self%stride, self%padding])
+      call self%run(backend, max_pool_call(operands%x(1), self%kernel, self%stride, self%padding, operands%y), error)
    end subroutine max_forward
 
    subroutine max_backward(self, backend, operands, error)
@@ -111,8 +112,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "max_pool_backward", [operands%x(1), operands%dy, operands%dx(1)], error, &
-         & [self%kernel, self%stride, self%padding])
+      call self%run(backend, max_pool_backward_call(operands%x(1), operands%dy, self%kernel, self%stride, &
+         & self%padding, operands%dx(1)), error)
    end subroutine max_backward
 
    subroutine avg_forward(self, backend, operands, error)
@@ -124,7 +125,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "avg_pool", [operands%x(1), operands%y], error, [self%kernel, self%stride, self%padding])
+      call self%run(backend, avg_pool_call(operands%x(1), self%kernel, self%stride, self%padding, operands%y), error)
    end subroutine avg_forward
 
    subroutine avg_backward(self, backend, operands, error)
@@ -136,8 +137,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "avg_pool_backward", [operands%dy, operands%dx(1)], error, &
-         & [self%kernel, self%stride, self%padding])
+      call self%run(backend, avg_pool_backward_call(operands%dy, self%kernel, self%stride, self%padding, &
+         & operands%dx(1)), error)
    end subroutine avg_backward
 
    subroutine global_shape(self, shapes, y, error)
@@ -165,7 +166,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "avg_pool", [operands%x(1), operands%y], error, [operands%x(1)%extent([2, 1]), 1, 1, 0, 0])
+      call self%run(backend, avg_pool_call(operands%x(1), operands%x(1)%extent([2, 1]), [1, 1], [0, 0], operands%y), &
+         & error)
    end subroutine global_forward
 
    subroutine global_backward(self, backend, operands, error)
@@ -177,8 +179,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "avg_pool_backward", [operands%dy, operands%dx(1)], error, &
-         & [operands%dx(1)%extent([2, 1]), 1, 1, 0, 0])
+      call self%run(backend, avg_pool_backward_call(operands%dy, operands%dx(1)%extent([2, 1]), [1, 1], [0, 0], &
+         & operands%dx(1)), error)
    end subroutine global_backward
 
 end module cnn_operations_pooling

@@ -2,6 +2,7 @@
 !> Operations that multiply by weights.
 module cnn_operations_products
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : add_bias_call
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
@@ -275,7 +276,7 @@ contains
       call backend%conv_backward_data(self%conv, operands%w(1), operands%x(1), operands%y, error)
       call self%name_node(error)
       if (allocated(error) .or. .not. self%has_bias) return
-      call self%run(backend, "add_bias", [operands%w(2), operands%y], error)
+      call self%run(backend, add_bias_call(operands%w(2), operands%y), error)
    end subroutine transpose_forward
 
    subroutine transpose_backward(self, backend, operands, error)

@@ -2,6 +2,7 @@
 !> Operations that give the same numbers another shape, or another order.
 module cnn_operations_rearrangement
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : transpose_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
    use cnn_core_text, only : to_text
@@ -145,7 +146,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "transpose", [operands%x(1), operands%y], error, self%fortran_axes(operands%rank))
+      call self%run(backend, transpose_call(operands%x(1), self%fortran_axes(operands%rank), operands%y), error)
    end subroutine transpose_forward
 
    subroutine transpose_backward(self, backend, operands, error)
@@ -157,7 +158,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "transpose", [operands%dy, operands%dx(1)], error, self%fortran_axes(operands%rank))
+      call self%run(backend, transpose_call(operands%dy, self%fortran_axes(operands%rank), operands%dx(1)), error)
    end subroutine transpose_backward
 
 end module cnn_operations_rearrangement

@@ -2,6 +2,7 @@
 !> Operations that make one number of all along some dimensions.
 module cnn_operations_reductions
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : extreme_backward_call, extreme_call, spread_call, sum_to_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : part_of, tensor_type
@@ -120,8 +121,8 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       associate (x => operands%x(1))
-         call self%run(backend, "sum_to", [x, self%kept(operands%y, x, operands%rank)], error, &
-            & reals=[self%divisor(x, operands%y)])
+         call self%run(backend, sum_to_call(x, self%divisor(x, operands%y), self%kept(operands%y, x, operands%rank)), &
+            & error)
       end associate
    end subroutine sum_forward
 
@@ -135,8 +136,8 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       associate (dx => operands%dx(1))
-         call self%run(backend, "spread", [self%kept(operands%dy, dx, operands%rank), dx], error, &
-            & reals=[self%divisor(dx, operands%dy)])
+         call self%run(backend, spread_call(self%kept(operands%dy, dx, operands%rank), self%divisor(dx, operands%dy), &
+            & dx), error)
       end associate
    end subroutine sum_backward
 
@@ -162,7 +163,7 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       associate (x => operands%x(1))
-         call self%run(backend, "extreme", [x, self%kept(operands%y, x, operands%rank)], error, [self%sign])
+         call self%run(backend, extreme_call(x, self%sign, self%kept(operands%y, x, operands%rank)), error)
       end associate
    end subroutine extreme_forward
 
@@ -176,8 +177,8 @@ contains
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       associate (x => operands%x(1), rank => operands%rank)
-         call self%run(backend, "extreme_backward", [x, self%kept(operands%y, x, rank), &
-            & self%kept(operands%dy, x, rank), operands%dx(1)], error, [merge(1, 0, self%to_first)])
+         call self%run(backend, extreme_backward_call(x, self%kept(operands%y, x, rank), &
+            & self%kept(operands%dy, x, rank), self%to_first, operands%dx(1)), error)
       end associate
    end subroutine extreme_backward
 

@@ -3,6 +3,7 @@
 !> the input, with weights of its own, and each column one of columns.
 module cnn_operations_resizing
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : resample_backward_call, resample_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
    use cnn_core_text, only : to_text
@@ -130,7 +131,9 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "resample", [operands%x(1), operands%y], error, self%rule())
+      integer :: rule(3)
+      rule = self%rule()
+      call self%run(backend, resample_call(operands%x(1), rule(1), rule(2:3), operands%y), error)
    end subroutine resizing_forward
 
    subroutine resizing_backward(self, backend, operands, error)
@@ -142,7 +145,9 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "resample_backward", [operands%dy, operands%dx(1)], error, self%rule())
+      integer :: rule(3)
+      rule = self%rule()
+      call self%run(backend, resample_backward_call(operands%dy, rule(1), rule(2:3), operands%dx(1)), error)
    end subroutine resizing_backward
 
    subroutine upsample_read(self, given, error)

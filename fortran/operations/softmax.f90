@@ -2,6 +2,7 @@
 !> Operations that make probabilities of the numbers of all channels.
 module cnn_operations_softmax
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : softmax_backward_call, softmax_call
    use cnn_core_error, only : error_type
    use cnn_operations_operation, only : no, operands_type, operation_type
    use cnn_operations_shape, only : shape_type
@@ -43,8 +44,7 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "softmax", [operands%x(1), operands%y], error, &
-         & [operands%rank - 1, merge(1, 0, self%logarithm)])
+      call self%run(backend, softmax_call(operands%x(1), operands%rank - 1, self%logarithm, operands%y), error)
    end subroutine softmax_forward
 
    subroutine softmax_backward(self, backend, operands, error)
@@ -56,8 +56,8 @@ contains
       type(operands_type), intent(in) :: operands
       !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, "softmax_backward", [operands%y, operands%dy, operands%dx(1)], error, &
-         & [operands%rank - 1, merge(1, 0, self%logarithm)])
+      call self%run(backend, softmax_backward_call(operands%y, operands%dy, operands%rank - 1, self%logarithm, &
+         & operands%dx(1)), error)
    end subroutine softmax_backward
 
 end module cnn_operations_softmax

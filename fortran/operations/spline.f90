@@ -2,6 +2,7 @@
 !> Layers of Kolmogorov-Arnold networks (KAN): sums of learned functions, each of one feature.
 module cnn_operations_spline
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : spline_backward_call, spline_call, spline_gradients_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : tensor_type
@@ -94,8 +95,8 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: w(3)
       w(:size(operands%w)) = operands%w
-      call self%run(backend, "spline", [operands%x(1), w, operands%y], error, [self%order, self%grid], &
-         & [self%low, self%high])
+      call self%run(backend, spline_call(operands%x(1), w(1), w(2), w(3), [self%order, self%grid], self%low, &
+         & self%high, operands%y), error)
    end subroutine spline_forward
 
    subroutine spline_backward(self, backend, operands, error)
@@ -110,11 +111,11 @@ contains
       type(tensor_type) :: w(3), dw(3)
       w(:size(operands%w)) = operands%w
       dw(:size(operands%dw)) = operands%dw
-      call self%run(backend, "spline_gradients", [operands%x(1), w([1, 3]), operands%dy, dw([3, 2, 1])], error, &
-         & [self%order, self%grid], [self%low, self%high])
+      call self%run(backend, spline_gradients_call(operands%x(1), w(1), w(3), operands%dy, [self%order, self%grid], &
+         & self%low, self%high, dw(3), dw(2), dw(1)), error)
       if (allocated(error) .or. .not. operands%dx(1)%is_allocated()) return
-      call self%run(backend, "spline_backward", [operands%x(1), w, operands%dy, operands%dx(1)], error, &
-         & [self%order, self%grid], [self%low, self%high])
+      call self%run(backend, spline_backward_call(operands%x(1), w(1), w(2), w(3), operands%dy, [self%order, &
+         & self%grid], self%low, self%high, operands%dx(1)), error)
    end subroutine spline_backward
 
 end module cnn_operations_spline

@@ -10,6 +10,7 @@
 !>          Regularization, ICLR 2019, algorithm 2; torch.optim.Adam and AdamW.
 module cnn_optimizers_adam
    use cnn_core_backend, only : backend_type
+   use cnn_core_calls, only : adam_call
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_float32, i8
    use cnn_core_tensor, only : tensor_type
@@ -127,7 +128,7 @@ contains
          & 1.0_dp - self%beta1**(taken + 1), 1.0_dp - self%beta2**(taken + 1)]
       if (self%decoupled) settings(5:6) = [1.0_dp - self%lr*self%weight_decay, 0.0_dp]
       if (.not. backend%in_host_memory) then
-         call backend%compute("adam", [g, w, state], [integer ::], settings, error)
+         call backend%compute(adam_call(g, w, state(1), state(2), settings), error)
       else if (w%dtype == dtype_float32) then
          call adam_f32(g, w, state(1), state(2), settings)
       else

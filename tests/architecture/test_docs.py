@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.catalogue import KINDS
 from bridge.judge.judge import judge
 from bridge.judge.verdict import Outcome
 from bridge.operations import OPERATIONS
+from bridge.operations.pointwise import Pointwise
 from tests import ROOT
 
 
@@ -51,7 +52,9 @@ def test_the_document_shows_the_examples(root: Path) -> None:
 
 def test_the_document_has_every_operation(root: Path) -> None:
     rows = re.findall(r"^\| (`.*?) \|", (root / "docs" / "exchange-file.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {kind for row in rows for kind in re.findall(r"`(\w+)`", row)} >= set(OPERATIONS)
+    described = {kind for row in rows for kind in re.findall(r"`(\w+)`", row)}
+    # Those of functions of each number are in operations.md
+    assert described >= {kind for kind, one in OPERATIONS.items() if not issubclass(one, Pointwise)}
 
 
 def test_nothing_is_left_to_be_filled_in(root: Path) -> None:

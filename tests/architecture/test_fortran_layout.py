@@ -44,9 +44,15 @@ def fortran_sources(root: Path) -> list[Path]:
     return sorted((root / "fortran").rglob("*.f90*"))
 
 
+def place(path: Path, root: Path) -> Path:
+    """Where a source lies under fortran/; what is made from the table of operations belongs where its template says."""
+    found = path.relative_to(root / "fortran")
+    return found.relative_to("from_table") if found.parts[0] == "from_table" else found
+
+
 def room(path: Path, root: Path) -> str:
     """The folder of a Fortran source, as ROOMS names it."""
-    return path.parent.relative_to(root / "fortran").as_posix()
+    return place(path, root).parent.as_posix()
 
 
 def expanded(name: str) -> list[str]:
@@ -94,7 +100,7 @@ def misnamed(root: Path) -> list[str]:
     """
     wrong = []
     for name, path in modules(root):
-        parts = path.relative_to(root / "fortran").parts
+        parts = place(path, root).parts
         expected = "_".join(("cnn", *parts[:-1], path.name.partition(".")[0]))
         if path.suffix == ".in":
             name = re.sub(f"(_f32|_f64)?_({'|'.join(TEMPLATES['@LEVEL@'])})$", "", name)
@@ -109,8 +115,10 @@ def misnamed(root: Path) -> list[str]:
 
 def strayed(root: Path) -> list[str]:
     """Included files that do not lie where what includes them says, or that nothing includes."""
-    files = {path.resolve() for path in (root / "fortran").rglob("*.inc")}
-    named = {(path.parent / name).resolve() for path in [*fortran_sources(root), *(root / "fortran").rglob("*.cuf")]
+    made = {path.stem: path.with_suffix("") for path in (root / "fortran/from_table").rglob("*.inc.in")}
+    files = {path.resolve() for path in [*(root / "fortran").rglob("*.inc"), *made.values()]}
+    sources = [*fortran_sources(root), *(root / "fortran").rglob("*.cuf")]
+    named = {made.get(name, path.parent / name).resolve() for path in sources
              for name in re.findall(r'^ *include "(.+)"', path.read_text(encoding="utf-8"), re.MULTILINE)}
     return sorted(path.name for path in files ^ named)
 

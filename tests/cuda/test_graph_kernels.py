@@ -22,8 +22,8 @@ from bridge.operations.hyperparameters import fields
 from bridge.operations.hyperparameters import numbers as hyperparameters
 from bridge.operations.losses import CrossEntropy
 from bridge.operations.pointwise import Pointwise
+from bridge.operations.table import rows
 from reference.spline import Spline
-from tests import ROOT
 from tests.helpers.cuda.kernel_memory import KINDS, Memory, special
 from tests.helpers.loops import looped
 from tests.software_device.host_kernels import BLOCK, HostKernels
@@ -72,22 +72,19 @@ POINTWISE: dict[str, Operation] = {
     for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"}
 
 
-def declared(path: str, pattern: str) -> list[tuple[str, str]]:
-    """What the Fortran sources say of functions."""
-    return re.findall(pattern, (ROOT / "fortran/operations" / path).read_text(encoding="utf-8"))
+def counted(family: str) -> dict[str, int]:
+    """The numbers by which the kernels know the functions of a family of the table."""
+    return {kind: i for i, kind in enumerate((kind for kind, row in rows(family).items() if "value" in row), 1)}
 
 
-#: Their numbers, and those whose gradients are found from their outputs
-NUMBERS = {name: int(number) for name, number in declared("function_numbers.inc", r"f_(\w+) = (\d+)")}
+NUMBERS = counted("functions")
 #: Those that multiply a number far below 0 by a small difference from 1
 CANCEL = ("gelu", "gelu_tanh")
-OF_OUTPUT = {name for kind, name in declared("registry.f90", r"source=(\w+)\(number=f_(\w+)")
-             if kind == "function_of_output_type"}
+OF_OUTPUT = {kind for kind in NUMBERS if re.search(r"\by\b", rows("functions")[kind]["gradient"])}
 
 
 def test_every_function_has_a_number() -> None:
     assert NUMBERS.keys() == POINTWISE.keys()
-    assert sorted(NUMBERS.values()) == list(range(1, len(NUMBERS) + 1))
     assert OF_OUTPUT
 
 
@@ -197,31 +194,33 @@ def test_sums_of_boxes(kernels: HostKernels, kind: str, shapes: tuple[tuple[int,
     memory.check()
 
 
-#: torch's functions of two numbers, by their numbers in binary_numbers.inc
-BINARY: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
-    torch.add, torch.subtract, torch.multiply, torch.divide, lambda a, b: torch.where(a > 0, a, a*b)]
+#: torch's functions of two numbers
+BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    **{kind: getattr(torch, kind) for kind in ("add", "subtract", "multiply", "divide")},
+    "prelu": lambda a, b: torch.where(a > 0, a, a*b)}
+BINARY_NUMBERS = counted("arithmetic")
 
 
 @looped("blocks", GRIDS)
 @looped("shapes", [*SHAPES, ((2, 3, 4, 5), (2, 3, 4, 5))])
-@looped("f", range(1, len(BINARY) + 1))
+@looped("name", BINARY)
 @looped("kind", KINDS)
-def test_functions_of_two_tensors(kernels: HostKernels, kind: str, f: int,
+def test_functions_of_two_tensors(kernels: HostKernels, kind: str, name: str,
                                   shapes: tuple[tuple[int, ...], tuple[int, ...]], blocks: int) -> None:
     """Outputs to the bit; gradients of both, and their sums over what was broadcast."""
-    memory = Memory()
+    memory, function, f = Memory(), BINARY[name], BINARY_NUMBERS[name]
     a, b = (memory.put(numbers(kind, shape, seed)) for seed, shape in enumerate(shapes))
     whole = np.broadcast_shapes(*shapes)
     y, dy = memory.out(whole, a.dtype), memory.put(numbers(kind, whole, 7))
     steps = [*i8(*whole[:0:-1]), *strides(a.shape, whole), *strides(b.shape, whole)]
     kernels.launch(f"cnn_combine_broadcast_{kind}", blocks, np.int64(y.size), a, b, y, *steps, np.int64(f))
-    np.testing.assert_array_equal(y, BINARY[f - 1](torch.from_numpy(a), torch.from_numpy(b)).numpy())
+    np.testing.assert_array_equal(y, function(torch.from_numpy(a), torch.from_numpy(b)).numpy())
     if a.shape == b.shape:
         y[...] = 0
         kernels.launch(f"cnn_combine_{kind}", blocks, np.int64(y.size), a, b, y, np.int64(f))
-        np.testing.assert_array_equal(y, BINARY[f - 1](torch.from_numpy(a), torch.from_numpy(b)).numpy())
+        np.testing.assert_array_equal(y, function(torch.from_numpy(a), torch.from_numpy(b)).numpy())
     pair = [wide(a), wide(b)]
-    (BINARY[f - 1](*pair)*torch.from_numpy(dy.astype(np.float64))).sum().backward()
+    (function(*pair)*torch.from_numpy(dy.astype(np.float64))).sum().backward()
     for operand, one in enumerate(pair, 1):
         assert one.grad is not None
         right, extents = one.grad.numpy(), one.shape
@@ -290,14 +289,11 @@ PAIRS: dict[str, tuple[Callable[..., torch.Tensor], float]] = {
     "bce": (functional.binary_cross_entropy, 0.0),
     "bce_with_logits": (partial(functional.binary_cross_entropy_with_logits, pos_weight=torch.tensor(2.5)), 2.5),
 }
-LOSS_NUMBERS = {name: int(number) for name, number in declared("loss_numbers.inc", r"loss_(\w+) = (\d+)")}
+LOSS_NUMBERS = counted("losses")
 
 
 def test_every_loss_has_a_number() -> None:
-    rows = declared("losses.f90", r'loss_type\("(\w+)", loss_(\w+)')
-    assert LOSS_NUMBERS.keys() == PAIRS.keys() == {kind for kind, _ in rows}
-    assert all(kind == number for kind, number in rows)
-    assert sorted(LOSS_NUMBERS.values()) == list(range(1, len(LOSS_NUMBERS) + 1))
+    assert LOSS_NUMBERS.keys() == PAIRS.keys()
 
 
 @looped("name", PAIRS)

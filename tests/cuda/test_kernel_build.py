@@ -66,7 +66,7 @@ def string_of(source: Path) -> str:
 
 
 def test_the_examples_of_the_builder() -> None:
-    assert doctest.testmod(build_kernels) == doctest.TestResults(failed=0, attempted=4)
+    assert doctest.testmod(build_kernels) == doctest.TestResults(failed=0, attempted=5)
 
 
 def test_ptx_is_for_old_and_new_gpus(ptx: str) -> None:

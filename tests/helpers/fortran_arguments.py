@@ -30,7 +30,9 @@ def with_bodies(path: Path) -> str:
     What is included and has procedures of its own is a source of its own, and left out.
     """
     def body(include: re.Match[str]) -> str:
-        text = (path.parent / include[1]).read_text(encoding="utf-8")
+        file = path.parent / include[1]
+        # What the build writes has its template as a source of its own
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
         return "" if any(HEADER.match(statement) for _, statement, _ in statements(text)) else text
 
     return re.sub(r'^ *include "(.*)"$', body, path.read_text(encoding="utf-8"), flags=re.MULTILINE)

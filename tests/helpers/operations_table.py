@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -15,6 +15,7 @@ from bridge.gradcheck.cases import CASES, LOSS_CASES
 from bridge.judge.diagnosis.hypothesis import Hypothesis
 from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES
+from bridge.operations.table import Row, families, rows
 from tests import ROOT
 from tests.helpers.named_faults import of_loss, of_operation
 
@@ -24,24 +25,27 @@ DTYPES, DEVICES = ("float32", "float64"), ("cpu", "cuda")
 
 ABOUT = """# Operations and losses
 
-What networks are made of, by the types in an [exchange file](exchange-file.md), where their hyperparameters are
-described. This page is made of the registries (`python -m tests.helpers.operations_table`).
-tests/operations/test_registry.py fails while an operation or a loss lacks what a column says.
+What networks are made of, by the types in an [exchange file](exchange-file.md). This page is made of the table of
+operations and the registries (`python -m tests.helpers.operations_table`). tests/operations/test_registry.py fails
+while an operation or a loss lacks what a column says.
 
+*Hyperparameters*: torch's, in torch's order. One with a number in brackets may be left out. The
+[exchange file](exchange-file.md#model) says more of those of windows, shapes and axes.
 *Gradients*: the inputs and parameters with respect to which the backward pass gives them. *Checked*: cases of
 `python -m bridge.gradcheck`, by central differences and beside the float64 oracle
 ([how](numerics.md#gradients-by-central-differences)). *Faults*: the numbers in [faults.md](faults.md) of what is
 recomputed to name a mistake in the operation or its gradients; what any tensor may suffer (operands of another layer, a
 factor, few bits, ...) is not repeated here.
 """
-HEAD = ("", "in torch", "gradients", "precisions", "devices", "checked", "faults")
+HEAD = ("", "hyperparameters", "in torch", "gradients", "precisions", "devices", "checked", "faults")
 
 
 def document(folder: Path) -> str:
     """The whole page; fixtures are written into the folder."""
-    operations = [_row(kind, _in_torch(kind, one.torch_forward), _gradients(kind), _cases(kind),
+    table = {kind: row for family in families() for kind, row in rows(family).items()}
+    operations = [_row(kind, table[kind], _in_torch(kind, one.torch_forward), _gradients(kind), _cases(kind),
                        of_operation(kind, folder).values()) for kind, one in OPERATIONS.items()]
-    losses = [_row(kind, _in_torch(kind, one.torch_forward), ["output"], _texts(kind),
+    losses = [_row(kind, rows("losses")[kind], _in_torch(kind, one.torch_forward), ["output"], _texts(kind),
                    (hypotheses for text in LOSS_CASES[kind] for hypotheses in of_loss(text, folder).values()))
               for kind, one in LOSSES.items()]
     return "\n".join([ABOUT, *_table("operation", operations), "", *_table("loss", losses), ""])
@@ -52,11 +56,22 @@ def _table(first: str, rows: list[tuple[str, ...]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in ((first, *HEAD[1:]), ("---",) * len(HEAD), *rows)]
 
 
-def _row(kind: str, in_torch: str, gradients: Iterable[str], checked: str, faults: Iterable[list[Hypothesis]]
-         ) -> tuple[str, ...]:
+def _row(kind: str, row: Row, in_torch: str, gradients: Iterable[str], checked: str,
+         faults: Iterable[list[Hypothesis]]) -> tuple[str, ...]:
     numbers = sorted({one.kinds[0].number for some in faults for one in some})
-    return (f"`{kind}`", in_torch, ", ".join(gradients), ", ".join(DTYPES), ", ".join(DEVICES), checked,
-            ", ".join(map(str, numbers)))
+    cells = [f"`{kind}`", ", ".join(_settings(row)), in_torch, ", ".join(gradients), ", ".join(DTYPES),
+             ", ".join(DEVICES), checked, ", ".join(map(str, numbers))]
+    return tuple(cells)
+
+
+def _settings(row: Row) -> Iterator[str]:
+    """Each with torch's default, where it may be left out; flags are 0 or 1."""
+    for name, one in row.get("settings", {}).items():
+        default = one.get("default", "needed")
+        said = f"{default:g}" if isinstance(default, (bool, float)) else str(default)
+        if isinstance(default, list):
+            said = ",".join(map(str, default)) or "none"
+        yield f"`{name}`" if said == "needed" else f"`{name}` ({said})"
 
 
 def _in_torch(kind: str, forward: Callable[..., object]) -> str:

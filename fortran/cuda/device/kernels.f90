@@ -31,15 +31,6 @@ module cnn_cuda_device_kernels
    !> Kernels that exist for float32 and float64; their C names end in _f32 and _f64
    character(len=*), parameter :: typed_names(6) = [character(len=22) :: &
       & "cnn_mse", "cnn_relu_backward", "cnn_relu_backward_bias", "cnn_bias_gradient", "cnn_narrow", "cnn_sgd"]
-   !> What graphs are computed by, see fortran/operations; of both types, too
-   character(len=*), parameter :: named(*) = [character(len=22) :: &
-      & "accumulate", "adam", "add_bias", "avg_pool", "avg_pool_backward", "box_sums", "class_entropy", &
-      & "column_sums", "combine", "combine_backward", "combine_broadcast", "combine_sums", "copy", "copy_rows", &
-      & "cross_entropy", "dropout", "extreme", "extreme_backward", "gather", "matmul", "max_pool", &
-      & "max_pool_backward", "moments", "norm_gradients", "normalize", "normalize_backward", "pair_loss", &
-      & "pointwise", "pointwise_backward", "resample", "resample_backward", "row_normalize", &
-      & "row_normalize_backward", "row_sums", "softmax", &
-      & "softmax_backward", "spline", "spline_backward", "spline_gradients", "spline_sums", "statistics"]
    !> Kernels for tensors with channels last, of float32, float16 and bfloat16; their C names end in _f32, _f16, _bf16
    character(len=*), parameter :: stored_names(3) = [character(len=22) :: &
       & "cnn_relu_backward_nhwc", "cnn_channel_sums", "cnn_transpose"]
@@ -56,7 +47,9 @@ module cnn_cuda_device_kernels
       !> A `CUmodule`
       type(c_ptr) :: loaded = c_null_ptr
       type(c_ptr) :: typed(size(typed_names), 2) = c_null_ptr, plain(size(plain_names)) = c_null_ptr
-      type(c_ptr) :: named(size(named), 2) = c_null_ptr
+      !> All that the PTX has, by their C names
+      character(len=40), allocatable :: names(:)
+      type(c_ptr), allocatable :: named(:)
       type(c_ptr) :: stored(size(stored_names), size(stored_types)) = c_null_ptr
    contains
       procedure :: load
@@ -102,9 +95,10 @@ contains
          call get_kernel(self, trim(typed_names(i))//"_f32", self%typed(i, 1), error)
          call get_kernel(self, trim(typed_names(i))//"_f64", self%typed(i, 2), error)
       end do
-      do i = 1, size(named)
-         call get_kernel(self, "cnn_"//trim(named(i))//"_f32", self%named(i, 1), error)
-         call get_kernel(self, "cnn_"//trim(named(i))//"_f64", self%named(i, 2), error)
+      self%names = entries_of(kernels_text())
+      self%named = [(c_null_ptr, i=1, size(self%names))]
+      do i = 1, size(self%names)
+         call get_kernel(self, trim(self%names(i)), self%named(i), error)
       end do
       do i = 1, size(stored_names)
          do k = 1, size(stored_types)
@@ -115,6 +109,23 @@ contains
          call get_kernel(self, trim(plain_names(i)), self%plain(i), error)
       end do
    end subroutine load
+
+   !> The names of the kernels of a PTX text: `.visible .entry NAME(`
+   function entries_of(text) result(names)
+      !> The text
+      character(len=*), intent(in) :: text
+      character(len=40), allocatable :: names(:)
+      character(len=*), parameter :: mark = ".entry "
+      integer :: at, found
+      allocate (names(0))
+      at = 1
+      do
+         found = index(text(at:), mark)
+         if (found == 0) return
+         at = at + found - 1 + len(mark)
+         names = [character(len=40) :: names, text(at:at + scan(text(at:), "(") - 2)]
+      end do
+   end function entries_of
 
    subroutine load_module(driver, loaded, error)
       !> The driver, open
@@ -202,7 +213,7 @@ contains
       type(c_ptr) :: arguments(size(whole) + size(values) + size(arrays))
       integer :: i, n, place
 
-      place = findloc(named == name, .true., 1)
+      place = findloc(self%names == "cnn_"//name//merge("_f64", "_f32", dtype == dtype_float64), .true., 1)
       if (place == 0) then
          call fail(error, "device cuda: no kernel "//name)
          return
@@ -213,7 +224,7 @@ contains
       n = size(numbers)
       arguments = [(c_loc(whole(i)), i=1, n), (c_loc(arrays(i)), i=1, size(arrays)), &
          & (c_loc(whole(i)), i=n + 1, size(whole)), (c_loc(values(i)), i=1, size(values))]
-      call launch(self, self%named(place, merge(2, 1, dtype == dtype_float64)), "cnn_"//name, blocks, arguments, &
+      call launch(self, self%named(place), "cnn_"//name, blocks, arguments, &
          & stream, error)
    end subroutine launch_named
 

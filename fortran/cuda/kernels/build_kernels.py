@@ -33,20 +33,26 @@ import sys
 import tempfile
 from pathlib import Path
 
-TYPED = ("mse", "relu_backward", "relu_backward_bias", "bias_gradient", "narrow", "sgd", "accumulate", "adam",
-         "add_bias", "avg_pool", "avg_pool_backward", "box_sums", "class_entropy", "column_sums", "combine",
-         "combine_backward", "combine_broadcast", "combine_sums", "copy", "copy_rows", "cross_entropy", "dropout",
-         "extreme", "extreme_backward", "gather", "matmul", "max_pool", "max_pool_backward", "moments",
-         "norm_gradients", "normalize", "normalize_backward", "pair_loss", "pointwise", "pointwise_backward",
-         "resample", "resample_backward", "row_normalize", "row_normalize_backward", "row_sums", "softmax",
-         "softmax_backward", "spline", "spline_backward", "spline_gradients", "spline_sums", "statistics")
-STORED = ("relu_backward_nhwc", "channel_sums", "transpose")
-ENTRIES = frozenset(
-    [f"cnn_{name}_{kind}" for name in TYPED for kind in ("f32", "f64")]
-    + [f"cnn_{name}_{kind}" for name in STORED for kind in ("f32", "f16", "bf16")]
-    + [f"cnn_direct{what}_{together}" for what in ("", "_masked") for together in (1, 16)]
-    + ["cnn_direct_arrange", "cnn_direct_filter", "cnn_direct_filter_quads"]
-    + ["cnn_fold", "cnn_f32_to_f16", "cnn_f16_to_f32", "cnn_f32_to_bf16", "cnn_bf16_to_f32"])
+HERE = Path(__file__).resolve().parent
+NAME = re.compile(r'attributes\(global\) subroutine[^!]*?bind\(C, name="(cnn_\w+)"(//suffix)?\)')
+
+
+def entries() -> frozenset[str]:
+    """Return the names of the kernels, as kernels.cuf and the files that its modules include give them.
+
+    >>> {"cnn_fold", "cnn_copy_f32", "cnn_copy_f64", "cnn_transpose_bf16", "cnn_direct_16"} <= entries()
+    True
+    """
+    found = set()
+    for module in re.split(r"^end module .*$", (HERE / "kernels.cuf").read_text(encoding="utf-8"), flags=re.MULTILINE):
+        suffix = "".join(re.findall(r'parameter :: suffix = "(\w+)"', module))
+        included = [HERE / name for name in re.findall(r'include "(\w+\.inc)"', module)]
+        texts = [module, *(path.read_text(encoding="utf-8") for path in included if path.is_file())]
+        found |= {name + (suffix if ending else "") for text in texts for name, ending in NAME.findall(text)}
+    return frozenset(found)
+
+
+ENTRIES = entries()
 
 # What Fortran cannot say of arguments, by their number from 0: that nobody writes there while the kernel runs, so that
 # reads may go through the read-only cache; and where an array begins, so that four numbers may be read at once
@@ -62,6 +68,9 @@ ARGUMENTS = {
 TWO_BLOCKS = '"nvvm.maxntid"="256" "nvvm.minctasm"="2" '
 IN_PAIRS = frozenset(["cnn_direct_1", "cnn_direct_16", "cnn_direct_masked_1", "cnn_direct_filter",
                       "cnn_direct_filter_quads"])
+
+# Writes what the kernels include of the table of operations
+TABLE = Path(__file__).resolve().parents[2] / "from_table/write.py"
 
 # Fortran's name, the hardware's name, and what Fortran's is greater by
 REGISTERS = {"threadidx": ("tid", 1), "blockidx": ("ctaid", 1), "blockdim": ("ntid", 0), "griddim": ("nctaid", 0)}
@@ -198,7 +207,9 @@ def compile_kernels(compiler: str, source: Path, output: Path, *, target: str | 
     exact = "-ffp-contract=off"
     with tempfile.TemporaryDirectory() as folder:
         raw, ready = Path(folder, "raw.ll"), Path(folder, "ready.ll")
-        flang(compiler, *device, exact, "-O2", "-emit-llvm", "-module-dir", folder, str(source), "-o", str(raw))
+        subprocess.run([sys.executable, str(TABLE), folder], check=True)
+        flang(compiler, *device, exact, "-O2", "-emit-llvm", "-module-dir", folder, "-I", folder, str(source), "-o",
+              str(raw))
         ready.write_text(rewrite(raw.read_text(encoding="utf-8"), host=target is None), encoding="utf-8")
         last = ["-S"] if device else ["-emit-obj", "-mrelocation-model", "pic", "-pic-level", "2"]
         flang(compiler, *device, exact, "-O3" if device else "-O2", *last, str(ready), "-o", str(output))

@@ -2,6 +2,7 @@
 !> Normalisation of each channel on a CUDA device, by our kernels; statistics are float64, summed in a fixed order.
 module cnn_cuda_operations_normalization
    use, intrinsic :: iso_c_binding, only : c_ptr
+   use cnn_core_calls, only : batch_norm_backward_call, batch_norm_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : address_after, tensor_type
@@ -34,51 +35,46 @@ module cnn_cuda_operations_normalization
 contains
 
    !> y from x, weight, bias, and the running statistics, which follow in training where there are any
-   subroutine batch_norm(device, t, training, settings, error)
+   subroutine batch_norm(device, p, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> x, weight, bias, running mean and variance, what is kept, y, *device*
-      type(tensor_type), intent(in) :: t(7)
-      !> Whether mean and variance are the batch's
-      logical, intent(in) :: training
-      !> eps, momentum
-      real(dp), intent(in) :: settings(2)
+      !> Its tensors are *device*
+      type(batch_norm_call), intent(in) :: p
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
-      call work%reserve(device, t(1), t(6), error)
+      call work%reserve(device, p%x, p%kept, error)
       if (allocated(error)) return
-      call find_statistics(device, work, t(4:5), training, settings, error)
+      call find_statistics(device, work, p, error)
       if (allocated(error)) return
-      call device%kernels%launch_named("normalize", t(1)%dtype, [work%blocks, t(1)%extent(3)], work%sizes(), &
-         & [t(1:3)%address, work%means, work%scales, t(7)%address], [integer(i8) ::], [real(dp) ::], device%stream, &
-         & error)
+      call device%kernels%launch_named("normalize", p%x%dtype, [work%blocks, p%x%extent(3)], work%sizes(), &
+         & [p%x%address, p%weight%address, p%bias%address, work%means, work%scales, p%y%address], [integer(i8) ::], &
+         & [real(dp) ::], device%stream, error)
    end subroutine batch_norm
 
    !> The gradients of weight, bias and x
-   subroutine batch_norm_backward(device, t, training, error)
+   subroutine batch_norm_backward(device, p, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> x, weight, what the forward pass has kept, dy, dweight, dbias, dx, *device*
-      type(tensor_type), intent(in) :: t(7)
-      !> Whether mean and variance are the batch's
-      logical, intent(in) :: training
+      !> Its tensors are *device*
+      type(batch_norm_backward_call), intent(in) :: p
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
       integer(i8) :: sizes(3)
-      call work%reserve(device, t(1), t(3), error)
+      call work%reserve(device, p%x, p%kept, error)
       if (allocated(error)) return
       sizes = work%sizes()
-      call device%kernels%launch_named("norm_gradients", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
-         & [t(1)%address, t(4)%address, work%means, work%scales, work%partial], [integer(i8) ::], [real(dp) ::], &
+      call device%kernels%launch_named("norm_gradients", p%x%dtype, [work%blocks, p%x%extent(3)], sizes, &
+         & [p%x%address, p%dy%address, work%means, work%scales, work%partial], [integer(i8) ::], [real(dp) ::], &
          & device%stream, error)
       if (allocated(error)) return
       call fold_sums(device, work%partial, work%threads, 2*sizes(2), work%totals, error)
       if (allocated(error)) return
-      call device%kernels%launch_named("normalize_backward", t(1)%dtype, [work%blocks, t(1)%extent(3)], sizes, &
-         & [t(1:2)%address, t(4)%address, work%means, work%scales, work%totals, t(5:7)%address], &
-         & [merge(1_i8, 0_i8, training)], [work%per_channel()], device%stream, error)
+      call device%kernels%launch_named("normalize_backward", p%x%dtype, [work%blocks, p%x%extent(3)], sizes, &
+         & [p%x%address, p%weight%address, p%dy%address, work%means, work%scales, work%totals, &
+         & p%dweight%address, p%dbias%address, p%dx%address], &
+         & [merge(1_i8, 0_i8, p%training)], [work%per_channel()], device%stream, error)
    end subroutine batch_norm_backward
 
    !> Memory for the sums, and where the numbers of each channel lie in what is kept
@@ -104,17 +100,13 @@ contains
    end subroutine reserve
 
    !> Mean and scale of each channel, of the batch, which running ones follow where there are any, or the running ones
-   subroutine find_statistics(device, work, running, training, settings, error)
+   subroutine find_statistics(device, work, p, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> With its memory; means and scales are overwritten
       type(work_type), intent(in) :: work
-      !> Mean and variance, *device*; may be empty in training
-      type(tensor_type), intent(in) :: running(2)
-      !> Whether they are the batch's
-      logical, intent(in) :: training
-      !> eps, momentum
-      real(dp), intent(in) :: settings(2)
+      !> With the running ones, which may be empty in training
+      type(batch_norm_call), intent(in) :: p
       !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: totals(2)
@@ -122,17 +114,17 @@ contains
       integer :: order
       sizes = work%sizes()
       totals = [work%totals, address_after(work%totals, even(work%x%extent(3))*sum_bytes)]
-      do order = 1, merge(2, 0, training)
+      do order = 1, merge(2, 0, p%training)
          call device%kernels%launch_named("moments", work%x%dtype, [work%blocks, work%x%extent(3)], sizes, &
             & [work%x%address, totals(1), work%partial], [int(order, i8)], [work%per_channel()], device%stream, error)
          if (allocated(error)) return
          call fold_sums(device, work%partial, work%threads, sizes(2), totals(order), error)
          if (allocated(error)) return
       end do
-      call device%kernels%launch_named("statistics", work%x%dtype, [blocks_for(sizes(2), most_blocks), 1], [sizes(2)], &
-         & [totals, running%address, work%means, work%scales], &
-         & merge(1_i8, 0_i8, [training, training .and. running(1)%is_allocated()]), [work%per_channel(), settings], &
-         & device%stream, error)
+      call device%kernels%launch_named("statistics", work%x%dtype, [blocks_for(sizes(2), most_blocks), 1], &
+         & [sizes(2)], [totals, p%running_mean%address, p%running_variance%address, work%means, work%scales], &
+         & merge(1_i8, 0_i8, [p%training, p%training .and. p%running_mean%is_allocated()]), [work%per_channel(), &
+         & p%eps, p%momentum], device%stream, error)
    end subroutine find_statistics
 
    !> So many numbers, or one more: then what is behind them begins where any array may

@@ -4,6 +4,12 @@
 !> and _spline.
 module cnn_cuda_operations_primitives
    use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr
+   use cnn_core_calls, only : add_bias_call, avg_pool_backward_call, avg_pool_call, batch_norm_backward_call, &
+      & batch_norm_call, combine_backward_call, combine_call, extreme_backward_call, extreme_call, &
+      & from_channels_call, matmul_call, max_pool_backward_call, max_pool_call, primitive_type, &
+      & resample_backward_call, resample_call, row_norm_backward_call, row_norm_call, softmax_backward_call, &
+      & softmax_call, spline_backward_call, spline_call, spline_gradients_call, spread_call, sum_to_call, &
+      & to_channels_call, transpose_call, unpack
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
@@ -25,77 +31,133 @@ module cnn_cuda_operations_primitives
 
 contains
 
-   !> Queue a primitive
-   subroutine compute(device, name, t, integers, reals, error)
+   !> Queue a primitive. Those that are not named here are a kernel of their name, with their arguments in its order
+   subroutine compute(device, primitive, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> Of the primitive
-      character(len=*), intent(in) :: name
-      !> Its tensors, in its order, *device*
-      type(tensor_type), intent(in) :: t(:)
-      !> Its settings
-      integer, intent(in) :: integers(:)
-      !> Its settings
-      real(dp), intent(in) :: reals(:)
+      !> Its tensors are *device*
+      class(primitive_type), intent(in) :: primitive
       !> No device memory, no such kernel, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      integer(i8) :: n
-      n = t(size(t))%count()
-      select case (name)
-       case ("add_bias")
-         call launch(device, name, n, t, channels_of(t(2)), reals, error)
-       case ("avg_pool")
-         if (all(integers(1:2) == t(1)%extent([2, 1])) .and. all(integers(5:6) == 0)) then
-            call sum_to(device, t(1), t(2), product(real(integers(1:2), dp)), error)
+      select type (p => primitive)
+       type is (combine_call)
+         call combine(device, p%a, p%b, int(p%f, i8), p%y, error)
+       type is (combine_backward_call)
+         call combine_backward(device, p, error)
+       type is (matmul_call)
+         call multiply(device, p, error)
+       type is (batch_norm_call)
+         call batch_norm(device, p, error)
+       type is (batch_norm_backward_call)
+         call batch_norm_backward(device, p, error)
+       type is (from_channels_call)
+         call copy_channels(device, p%from, p%to, [p%axis, p%first], p%to, error)
+       type is (to_channels_call)
+         call copy_channels(device, p%from, p%to, [p%axis, p%first], p%from, error)
+       type is (row_norm_call)
+         call row_norm(device, p, error)
+       type is (row_norm_backward_call)
+         call row_norm_backward(device, p, error)
+       type is (spline_gradients_call)
+         call spline_gradients(device, p, error)
+       type is (spread_call)
+         call launch(device, "gather", p%to%count(), [p%from, p%to], [int(p%to%extent(:3), i8), strides_in(p%from, &
+            & p%to)], [p%divisor], error)
+       type is (sum_to_call)
+         call sum_to(device, p%from, p%to, p%divisor, error)
+       type is (transpose_call)
+         call exchange(device, p%from, p%to, p%axes, error)
+       type is (avg_pool_call)
+         if (all(p%kernel == p%from%extent([2, 1])) .and. all(p%padding == 0)) then
+            call sum_to(device, p%from, p%to, product(real(p%kernel, dp)), error)
          else
-            call launch(device, name, n, t, [sizes_of(t(1), t(2)), int(integers, i8)], reals, error)
+            call compute_elements(device, p, error)
          end if
-       case ("combine")
-         call combine(device, t(1), t(2), int(integers(1), i8), t(3), error)
-       case ("combine_backward")
-         call combine_backward(device, t, int(integers, i8), error)
-       case ("matmul")
-         call multiply(device, t(1), t(2), t(3), integers(1) == 1, integers(2) == 1, error)
-       case ("max_pool", "resample")
-         call launch(device, name, n, t, [sizes_of(t(1), t(2)), int(integers, i8)], reals, error)
-       case ("avg_pool_backward", "max_pool_backward", "resample_backward")
-         call launch(device, name, n, t, [sizes_of(t(size(t)), t(size(t) - 1)), int(integers, i8)], reals, error)
-       case ("batch_norm")
-         call batch_norm(device, t, integers(1) == 1, reals, error)
-       case ("batch_norm_backward")
-         call batch_norm_backward(device, t, integers(1) == 1, error)
-       case ("extreme")
-         call launch(device, name, n, t, [boxes_of(t(1), t(2)), int(integers, i8)], reals, error)
-       case ("extreme_backward")
-         call launch(device, name, t(2)%count(), t, [boxes_of(t(1), t(2)), int(integers, i8)], reals, error)
-       case ("from_channels")
-         call copy_channels(device, t(1), t(2), integers, t(2), error)
-       case ("to_channels")
-         call copy_channels(device, t(1), t(2), integers, t(1), error)
-       case ("row_norm")
-         call row_norm(device, t, integers, reals(1), error)
-       case ("row_norm_backward")
-         call row_norm_backward(device, t, integers, reals(1), error)
-       case ("softmax", "softmax_backward")
-         associate (axis => integers(1), extent => t(1)%extent)
-            call launch(device, name, n/extent(axis), t, [product(int(extent(:axis - 1), i8)), &
-               & int([extent(axis), integers(2)], i8)], reals, error)
-         end associate
-       case ("spline", "spline_backward")
-         call launch(device, name, n, t, [int([t(1)%extent(1), t(size(t) - merge(0, 1, name == "spline"))%extent(1), &
-            & integers], i8), merge(1_i8, 0_i8, t(4)%is_allocated())], reals, error)
-       case ("spline_gradients")
-         call spline_gradients(device, t, integers, reals, error)
-       case ("spread")
-         call launch(device, "gather", n, t, [int(t(2)%extent(:3), i8), strides_in(t(1), t(2))], reals, error)
-       case ("sum_to")
-         call sum_to(device, t(1), t(2), reals(1), error)
-       case ("transpose")
-         call exchange(device, t(1), t(2), integers, error)
-       case default
-         call launch(device, name, n, t, int(integers, i8), reals, error)
+       class default
+         call compute_elements(device, p, error)
       end select
    end subroutine compute
+
+   !> Queue a primitive that is a kernel of its name, with a thread for each element that it makes
+   subroutine compute_elements(device, primitive, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(in) :: device
+      !> Its tensors are *device*
+      class(primitive_type), intent(in) :: primitive
+      !> No such kernel, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: name
+      type(tensor_type), allocatable :: t(:)
+      integer, allocatable :: integers(:)
+      integer(i8), allocatable :: extents(:)
+      real(dp), allocatable :: reals(:)
+      integer(i8) :: n
+      call unpack(primitive, name, t, integers, reals)
+      n = t(size(t))%count()
+      allocate (extents(0))
+      select type (p => primitive)
+       type is (add_bias_call)
+         extents = channels_of(p%to)
+       type is (avg_pool_call)
+         extents = sizes_of(p%from, p%to)
+       type is (max_pool_call)
+         extents = sizes_of(p%from, p%to)
+       type is (resample_call)
+         extents = sizes_of(p%from, p%to)
+       type is (avg_pool_backward_call)
+         extents = sizes_of(p%to, p%from)
+       type is (max_pool_backward_call)
+         extents = sizes_of(p%dx, p%dy)
+       type is (resample_backward_call)
+         extents = sizes_of(p%to, p%from)
+       type is (extreme_call)
+         extents = boxes_of(p%x, p%y)
+       type is (extreme_backward_call)
+         extents = boxes_of(p%x, p%y)
+         n = p%y%count()
+       type is (softmax_call)
+         extents = pixels_of(p%y, p%axis)
+         n = n/p%y%extent(p%axis)
+       type is (softmax_backward_call)
+         extents = pixels_of(p%y, p%axis)
+         n = n/p%y%extent(p%axis)
+       type is (spline_call)
+         extents = int([p%x%extent(1), p%y%extent(1)], i8)
+       type is (spline_backward_call)
+         extents = int([p%x%extent(1), p%dy%extent(1)], i8)
+      end select
+      call launch(device, name, n, t, [extents, settings_of(primitive, integers)], reals, error)
+   end subroutine compute_elements
+
+   !> The integers that a kernel takes behind extents
+   function settings_of(primitive, integers) result(settings)
+      !> The call
+      class(primitive_type), intent(in) :: primitive
+      !> Its integers
+      integer, intent(in) :: integers(:)
+      integer(i8), allocatable :: settings(:)
+      settings = int(integers, i8)
+      select type (p => primitive)
+       type is (softmax_call)
+         settings = [int([p%y%extent(p%axis), merge(1, 0, p%logarithm)], i8)]
+       type is (softmax_backward_call)
+         settings = [int([p%y%extent(p%axis), merge(1, 0, p%logarithm)], i8)]
+       type is (spline_call)
+         settings = [settings, merge(1_i8, 0_i8, p%scale_spline%is_allocated())]
+       type is (spline_backward_call)
+         settings = [settings, merge(1_i8, 0_i8, p%scale_spline%is_allocated())]
+      end select
+   end function settings_of
+
+   !> Pixels before the next channel
+   pure function pixels_of(y, axis)
+      !> Output
+      type(tensor_type), intent(in) :: y
+      !> Of the channels
+      integer, intent(in) :: axis
+      integer(i8) :: pixels_of(1)
+      pixels_of = product(int(y%extent(:axis - 1), i8))
+   end function pixels_of
 
    !> Of boxes that become one number: their elements, how many along three axes, their extents along these, and
    !> the strides of what they are parts of
@@ -173,7 +235,7 @@ contains
       type(tensor_type), intent(in) :: a
       !> The other, *device*
       type(tensor_type), intent(in) :: b
-      !> Which function, see binary_numbers.inc
+      !> Which function, see numbers.inc
       integer(i8), intent(in) :: f
       !> Is overwritten, *device*
       type(tensor_type), intent(in) :: y
@@ -188,22 +250,21 @@ contains
    end subroutine combine
 
    !> The gradient with respect to one operand, summed over the axes along which its only element stood for all
-   subroutine combine_backward(device, t, settings, error)
+   subroutine combine_backward(device, p, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> a, b, dy and dx, *device*
-      type(tensor_type), intent(in) :: t(:)
-      !> Which function, and 1 or 2
-      integer(i8), intent(in) :: settings(:)
+      !> Its tensors are *device*
+      type(combine_backward_call), intent(in) :: p
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      integer(i8) :: steps(8)
-      steps = [strides_in(t(1), t(3)), strides_in(t(2), t(3))]
-      if (all(t(4)%extent == t(3)%extent)) then
-         call launch(device, "combine_backward", t(3)%count(), t, [int(t(3)%extent(:3), i8), steps, settings], &
-            & [real(dp) ::], error)
+      integer(i8) :: steps(8), settings(2)
+      steps = [strides_in(p%a, p%dy), strides_in(p%b, p%dy)]
+      settings = int([p%f, p%operand], i8)
+      if (all(p%dx%extent == p%dy%extent)) then
+         call launch(device, "combine_backward", p%dy%count(), [p%a, p%b, p%dy, p%dx], [int(p%dy%extent(:3), i8), &
+            & steps, settings], [real(dp) ::], error)
       else
-         call add_boxes(device, "combine_sums", t(:3), [steps, settings], [real(dp) ::], t(4), error)
+         call add_boxes(device, "combine_sums", [p%a, p%b, p%dy], [steps, settings], [real(dp) ::], p%dx, error)
       end if
    end subroutine combine_backward
 
@@ -291,29 +352,21 @@ contains
    end subroutine add_boxes
 
    !> y = a b of all matrices, torch's last two axes
-   subroutine multiply(device, a, b, y, turn_a, turn_b, error)
+   subroutine multiply(device, p, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
-      !> Matrices, *device*
-      type(tensor_type), intent(in) :: a
-      !> As many, *device*
-      type(tensor_type), intent(in) :: b
-      !> Their products, *device*
-      type(tensor_type), intent(in) :: y
-      !> Whether the transposes of a are meant
-      logical, intent(in) :: turn_a
-      !> Whether the transposes of b are
-      logical, intent(in) :: turn_b
+      !> Its tensors are *device*
+      type(matmul_call), intent(in) :: p
       !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: a_steps(2), b_steps(2)
-      a_steps = [int(a%extent(1), i8), 1_i8]
-      if (turn_a) a_steps = a_steps([2, 1])
-      b_steps = [1_i8, int(b%extent(1), i8)]
-      if (turn_b) b_steps = b_steps([2, 1])
-      call launch(device, "matmul", y%count(), [a, b, y], [int(y%extent(:2), i8), &
-         & int(a%extent(merge(2, 1, turn_a)), i8), a_steps, product(int(a%extent(:2), i8)), b_steps, &
-         & product(int(b%extent(:2), i8))], [real(dp) ::], error)
+      a_steps = [int(p%a%extent(1), i8), 1_i8]
+      if (p%turn_a) a_steps = a_steps([2, 1])
+      b_steps = [1_i8, int(p%b%extent(1), i8)]
+      if (p%turn_b) b_steps = b_steps([2, 1])
+      call launch(device, "matmul", p%y%count(), [p%a, p%b, p%y], [int(p%y%extent(:2), i8), &
+         & int(p%a%extent(merge(2, 1, p%turn_a)), i8), a_steps, product(int(p%a%extent(:2), i8)), b_steps, &
+         & product(int(p%b%extent(:2), i8))], [real(dp) ::], error)
    end subroutine multiply
 
    !> The channels of a part from or to those of a whole

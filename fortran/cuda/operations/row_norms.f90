@@ -2,6 +2,7 @@
 !> Normalisation of rows of numbers on a CUDA device, by our kernels; statistics are float64, summed in a fixed order.
 module cnn_cuda_operations_row_norms
    use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
+   use cnn_core_calls, only : row_norm_backward_call, row_norm_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : address_after, aligned, tensor_type
@@ -31,55 +32,50 @@ module cnn_cuda_operations_row_norms
 contains
 
    !> y from x, weight, bias, of which the latter may be empty
-   subroutine row_norm(device, t, form, eps, error)
+   subroutine row_norm(device, p, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> x, weight, bias, y, *device*
-      type(tensor_type), intent(in) :: t(4)
-      !> inner, columns, groups
-      integer, intent(in) :: form(3)
-      !> Added to the variance
-      real(dp), intent(in) :: eps
+      !> Its tensors are *device*
+      type(row_norm_call), intent(in) :: p
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
-      call find_statistics(device, t(1), form, eps, work, error)
+      call find_statistics(device, p%x, p%form, p%eps, work, error)
       if (allocated(error)) return
-      call device%kernels%launch_named("row_normalize", t(1)%dtype, [blocks_for(t(1)%count(), most_blocks), 1], &
-         & [t(1)%count()], [t(1:3)%address, work%totals(means), work%totals(scales), t(4)%address], &
-         & [work%form(:3), merge(1_i8, 0_i8, [t(2)%is_allocated(), t(3)%is_allocated()])], [real(dp) ::], &
+      call device%kernels%launch_named("row_normalize", p%x%dtype, [blocks_for(p%x%count(), most_blocks), 1], &
+         & [p%x%count()], [p%x%address, p%weight%address, p%bias%address, work%totals(means), &
+         & work%totals(scales), p%y%address], &
+         & [work%form(:3), merge(1_i8, 0_i8, [p%weight%is_allocated(), p%bias%is_allocated()])], [real(dp) ::], &
          & device%stream, error)
    end subroutine row_norm
 
    !> The gradients of weight and bias, where there are any, and x
-   subroutine row_norm_backward(device, t, form, eps, error)
+   subroutine row_norm_backward(device, p, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> x, weight, dy, dweight, dbias, dx, *device*
-      type(tensor_type), intent(in) :: t(6)
-      !> inner, columns, groups
-      integer, intent(in) :: form(3)
-      !> Added to the variance
-      real(dp), intent(in) :: eps
+      !> Its tensors are *device*
+      type(row_norm_backward_call), intent(in) :: p
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
+      type(tensor_type) :: sums(2)
       integer :: i
-      call find_statistics(device, t(1), form, eps, work, error)
+      call find_statistics(device, p%x, p%form, p%eps, work, error)
       if (allocated(error)) return
       do i = 1, 2
-         call sum_rows(device, work, t(2), t(3), i + 2, work%totals(i), error)
+         call sum_rows(device, work, p%weight, p%dy, i + 2, work%totals(i), error)
          if (allocated(error)) return
       end do
+      sums = [p%dbias, p%dweight]
       do i = 1, 2
-         if (.not. t(6 - i)%is_allocated()) cycle
-         call sum_columns(device, work, t(3), i + 4, t(6 - i), error)
+         if (.not. sums(i)%is_allocated()) cycle
+         call sum_columns(device, work, p%dy, i + 4, sums(i), error)
          if (allocated(error)) return
       end do
-      call device%kernels%launch_named("row_normalize_backward", t(1)%dtype, &
-         & [blocks_for(t(1)%count(), most_blocks), 1], [t(1)%count()], &
-         & [t(1:3)%address, work%totals([means, scales, first, second]), t(6)%address], &
-         & [work%form(:3), merge(1_i8, 0_i8, t(2)%is_allocated())], [real(dp) ::], device%stream, error)
+      call device%kernels%launch_named("row_normalize_backward", p%x%dtype, &
+         & [blocks_for(p%x%count(), most_blocks), 1], [p%x%count()], &
+         & [p%x%address, p%weight%address, p%dy%address, work%totals([means, scales, first, second]), p%dx%address], &
+         & [work%form(:3), merge(1_i8, 0_i8, p%weight%is_allocated())], [real(dp) ::], device%stream, error)
    end subroutine row_norm_backward
 
    !> Mean and 1 / sqrt(variance + eps) of each row

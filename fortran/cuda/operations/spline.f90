@@ -2,6 +2,7 @@
 !> Gradients of the factors of sums of functions (KAN layers) on a CUDA device, by our kernels, summed in a fixed order.
 module cnn_cuda_operations_spline
    use, intrinsic :: iso_c_binding, only : c_ptr
+   use cnn_core_calls, only : spline_gradients_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : address_after, tensor_type
@@ -20,29 +21,25 @@ module cnn_cuda_operations_spline
 contains
 
    !> From sums over the rows of dy times each function
-   subroutine spline_gradients(device, t, form, ends, error)
+   subroutine spline_gradients(device, p, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
-      !> x, coefficient, scale_spline, dy, dscale_spline, dscale_base, dcoefficient, *device*; scales may be empty
-      type(tensor_type), intent(in) :: t(7)
-      !> Degree, intervals
-      integer, intent(in) :: form(2)
-      !> Where the first interval begins, and where the last one ends
-      real(dp), intent(in) :: ends(2)
+      !> Its tensors are *device*; scales may be empty
+      type(spline_gradients_call), intent(in) :: p
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: partial, sums
       integer(i8) :: pairs, rows, wanted, parts
-      pairs = t(6)%count()
-      rows = t(1)%count()/t(1)%extent(1)
-      wanted = pairs*(sum(form) + 1)
+      pairs = p%dscale_base%count()
+      rows = p%x%count()/p%x%extent(1)
+      wanted = pairs*(sum(p%form) + 1)
       parts = max(1_i8, min(rows/least_rows, most_parts/wanted))
       if (wanted > most_rows) parts = 1
       call reserve_sums(device, parts, wanted, partial, error)
       if (allocated(error)) return
-      call device%kernels%launch_named("spline_sums", t(1)%dtype, [blocks_for(wanted*parts, most_blocks), 1], &
-         & [wanted*parts], [t([1, 4])%address, partial], &
-         & [parts, int([t(1)%extent(1), t(4)%extent(1), form], i8), rows], ends, device%stream, error)
+      call device%kernels%launch_named("spline_sums", p%x%dtype, [blocks_for(wanted*parts, most_blocks), 1], &
+         & [wanted*parts], [p%x%address, p%dy%address, partial], &
+         & [parts, int([p%x%extent(1), p%dy%extent(1), p%form], i8), rows], [p%low, p%high], device%stream, error)
       if (allocated(error)) return
       sums = partial
       if (parts > 1) then
@@ -50,8 +47,9 @@ contains
          call fold_sums(device, partial, parts, wanted, sums, error)
          if (allocated(error)) return
       end if
-      call device%kernels%launch_named("spline_gradients", t(1)%dtype, [blocks_for(pairs, most_blocks), 1], [pairs], &
-         & [t(2:3)%address, sums, t(5:7)%address], [sum(int(form, i8)), merge(1_i8, 0_i8, t(3)%is_allocated())], &
+      call device%kernels%launch_named("spline_gradients", p%x%dtype, [blocks_for(pairs, most_blocks), 1], [pairs], &
+         & [p%coefficient%address, p%scale_spline%address, sums, p%dscale_spline%address, p%dscale_base%address, &
+         & p%dcoefficient%address], [sum(int(p%form, i8)), merge(1_i8, 0_i8, p%scale_spline%is_allocated())], &
          & [real(dp) ::], device%stream, error)
    end subroutine spline_gradients
 

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Write what the Fortran sources say of operations, primitives and losses, from their table, `bridge/operations/table`.
+
+    write.py FOLDER [--depfile FILE]
+
+The build runs it before anything of the package is there. The folders beside it have the files that it writes,
+with `<NAME>` where something of the table stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from formulas import constants, functions, losses, numbers_module, pairs
+from fortran_text import HERE, TABLE
+from primitives import assignments, interfaces, records, runs
+from registries import loss_table, registry
+
+#: By the names of their templates; all lie in one folder
+FILES = {
+    "core/calls.f90": records, "operations/binary_functions.inc": pairs, "operations/functions.inc": functions,
+    "operations/loops_assignments.inc": assignments, "operations/loops_table.f90": interfaces,
+    "operations/loss_functions.inc": losses, "operations/loss_table.f90": loss_table,
+    "operations/numbers.f90": numbers_module, "operations/numbers.inc": constants, "operations/primitives.f90": runs,
+    "operations/registry.f90": registry}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the files; exit status 0, or 1 with a message where a row is not as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the files are written")
+    parser.add_argument("--depfile", type=Path, help="is written, too: what the files are made from, for make or ninja")
+    chosen = parser.parse_args(arguments)
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    for name, make in FILES.items():
+        (chosen.folder / Path(name).name).write_text(make(), encoding="utf-8")
+    if chosen.depfile:
+        # Folders, too: a file that is new changes them
+        folders = [path for path in TABLE.iterdir() if any(path.glob("*.toml"))]
+        read = [TABLE / "__init__.py", *folders, *TABLE.glob("*/*.toml"), *HERE.glob("*.py"), *HERE.glob("*/*.in")]
+        made = " ".join(str(chosen.folder / Path(name).name) for name in FILES)
+        chosen.depfile.write_text(f"{made}: {' '.join(map(str, sorted(read)))}\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
