@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from reference import pointwise
+from reference import losses, pointwise
 from reference.spline import Spline
 
 #: Operations of a network before those are left out whose outputs nobody takes; numbers of an output
@@ -226,10 +226,12 @@ def _spline(rng: np.random.Generator, x: torch.Tensor) -> Kind:
                       "scale_spline": bool(rng.integers(2))}
 
 
-#: The squared differences more often than others
-LOSSES = ("mse", "mse", "mse", "mse", "l1", "smooth_l1 beta=0.5", "huber delta=0.25", "bce", "bce_with_logits",
-          "bce_with_logits pos_weight=2.5", "cross_entropy", "cross_entropy label_smoothing=0.1",
-          "cross_entropy class_indices=1", "cross_entropy class_indices=1 ignore_index=0 label_smoothing=0.2")
+#: With settings
+_LOSSES = ("mse", "mse", "mse", "mse", "l1", "smooth_l1 beta=0.5", "huber delta=0.25", "bce", "bce_with_logits",
+           "bce_with_logits pos_weight=2.5", "cross_entropy", "cross_entropy label_smoothing=0.1",
+           "cross_entropy class_indices=1", "cross_entropy class_indices=1 ignore_index=0 label_smoothing=0.2")
+#: The squared differences more often than others; of every loss one
+LOSSES = (*_LOSSES, *sorted(set(losses.LOSSES) - {text.split()[0] for text in _LOSSES}))
 SCHEDULES = ("StepLR(step_size=1, gamma=0.5)", "ExponentialLR(gamma=0.75)", "CosineAnnealingLR(T_max=4)")
 
 

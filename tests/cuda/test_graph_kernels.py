@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch.nn import functional
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import fields
 from bridge.operations.hyperparameters import numbers as hyperparameters
-from bridge.operations.losses import CrossEntropy
+from bridge.operations.losses import LOSSES, CrossEntropy, Loss, PairLoss, settings
 from bridge.operations.pointwise import Pointwise
 from bridge.operations.table import rows
 from reference.spline import Spline
@@ -281,25 +280,20 @@ def test_softmax(kernels: HostKernels, kind: str, logarithm: int, blocks: int) -
     memory.check()
 
 
-#: Losses of each output and its target: torch's, and a setting that is exact in both precisions
-PAIRS: dict[str, tuple[Callable[..., torch.Tensor], float]] = {
-    "l1": (functional.l1_loss, 0.0),
-    "smooth_l1": (partial(functional.smooth_l1_loss, beta=0.75), 0.75),
-    "huber": (partial(functional.huber_loss, delta=1.5), 1.5),
-    "bce": (functional.binary_cross_entropy, 0.0),
-    "bce_with_logits": (partial(functional.binary_cross_entropy_with_logits, pos_weight=torch.tensor(2.5)), 2.5),
-}
 LOSS_NUMBERS = counted("losses")
+#: Sums of losses of each output and its target, with a setting that is exact in both precisions
+PAIRS: dict[str, tuple[Loss, float]] = {
+    kind: (LOSSES[kind](False, *[1.5] * len(settings(LOSSES[kind]))), 1.5) for kind in LOSS_NUMBERS}
 
 
-def test_every_loss_has_a_number() -> None:
-    assert LOSS_NUMBERS.keys() == PAIRS.keys()
+def test_every_loss_of_pairs_has_a_number() -> None:
+    assert LOSS_NUMBERS.keys() == {kind for kind, one in LOSSES.items() if issubclass(one, PairLoss)}
 
 
 @looped("name", PAIRS)
 @looped("kind", KINDS)
 def test_losses_of_pairs(kernels: HostKernels, kind: str, name: str) -> None:
-    memory, blocks, (torchs, setting) = Memory(), 2, PAIRS[name]
+    memory, blocks, (loss, setting) = Memory(), 2, PAIRS[name]
     rng = np.random.default_rng(1)
     if name == "bce":
         y = memory.put(rng.uniform(1e-3, 1 - 1e-3, (3, 4, 50)).astype(KINDS[kind]))
@@ -312,7 +306,7 @@ def test_losses_of_pairs(kernels: HostKernels, kind: str, name: str) -> None:
                    np.float64(setting))
     memory.check()
     x, target = wide(y), wide(t).detach()
-    right = torchs(x, target, reduction="sum")
+    right = loss.torch_forward(x, target)
     (0.5*right).backward()
     # Differences, exponentials and logarithms are rounded in the tensors' own precision
     assert abs(math.fsum(partial_sums) - right.item()) <= 1e-15*right.item()*(1 if kind == "f64" else 2.0**29)
@@ -323,7 +317,7 @@ def test_losses_of_pairs(kernels: HostKernels, kind: str, name: str) -> None:
 @looped("kind", KINDS)
 def test_special_numbers_of_losses(kernels: HostKernels, kind: str, name: str) -> None:
     """What torch has, of each pair by itself; where it refuses what is no probability, NaN."""
-    torchs, setting = PAIRS[name]
+    given, setting = PAIRS[name]
     largest = float(np.finfo(KINDS[kind]).max)
     edges = [0.0, -0.0, 1.0, setting, -setting, 1 + setting, 1e-30, -1e-30, 90.0, -90.0, 1000.0, -1000.0, largest,
              np.inf, -np.inf, np.nan]
@@ -340,7 +334,7 @@ def test_special_numbers_of_losses(kernels: HostKernels, kind: str, name: str) -
             if name == "bce" and not 0 <= one <= 1:
                 assert np.isnan(loss)
                 continue
-            right = torchs(x, torch.tensor(t), reduction="sum")
+            right = given.torch_forward(x, torch.tensor(t))
             right.backward()
             assert x.grad is not None
             said, near = str((one, target)), 8*np.finfo(y.dtype).eps

@@ -97,9 +97,9 @@ def test_lines_are_as_long_as_they_may_be(writer: ModuleType) -> None:
 def test_a_new_row_is_written_everywhere(modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     """A function and a loss that are in the table alone; names of settings and locals stand for numbers."""
     more = {
-        "functions": {"scaled": {"value": "s*z", "gradient": "dy*s", "with": {"s": "2.0_wp*factor"},
+        "functions": {"zz_scaled": {"value": "s*z", "gradient": "dy*s", "with": {"s": "2.0_wp*factor"},
                                  "settings": {"factor": {"type": "Real", "default": -1.5}}}},
-        "losses": {"cubic": {"value": "abs(d)**3", "gradient": "scale*d*abs(d)*power", "with": {"d": "y - t"},
+        "losses": {"zz_cubic": {"value": "abs(d)**3", "gradient": "scale*d*abs(d)*power", "with": {"d": "y - t"},
                              "settings": {"power": {"type": "float", "default": 3.0, "positive": True}}}}}
     monkeypatch.setattr(modules["fortran_text"].table, "rows", lambda family: rows(family) | more.get(family, {}))
     writer = modules["write"]
@@ -107,10 +107,12 @@ def test_a_new_row_is_written_everywhere(modules: dict[str, ModuleType], monkeyp
     assert "s = 2.0_wp*setting_1\n            y(i) = s*z(i)" in functions
     assert "s = 2.0_wp*setting_1\n            dx(i) = dy(i)*s" in functions
     assert "part = part + (abs(d)**3)\n            dy(i) = scale*d*abs(d)*setting_1" in losses
-    assert re.search(r"f_scaled = 17\b", writer.constants()) and "loss_cubic = 6" in writer.constants()
-    assert ('allocate (operation, source=function_type(number=f_scaled, signed=.true., settings=[character(len=16) '
+    count = {family: sum("value" in row for row in rows(family).values()) + 1 for family in more}
+    assert f"f_zz_scaled = {count['functions']}\n" in writer.constants()
+    assert f"loss_zz_cubic = {count['losses']}\n" in writer.constants()
+    assert ('allocate (operation, source=function_type(number=f_zz_scaled, signed=.true., settings=[character(len=16) '
             ':: &\n            & "factor", ""], values=[-1.5_dp, 0.0_dp]))') in writer.registry()
-    made = '& loss_type("cubic", loss_cubic, setting="power", default=3.0_dp, is_positive=.true.)'
+    made = '& loss_type("zz_cubic", loss_zz_cubic, setting="power", default=3.0_dp, is_positive=.true.)'
     assert made in writer.loss_table()
 
 
