@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The documentation's site as it is read: it builds, and has contents."""
+"""The documentation's site as it is read: it builds, is searched without a server, and has contents."""
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,18 @@ from tests import ROOT
 from tests.helpers.built_once import built_once
 
 pytestmark = pytest.mark.deep
+
+#: What is searched, the page that answers, and what it says of it
+SEARCHES = [
+    ("licence", "start.html", "Licence and citation"),
+    ("license", "start.html", "Licence and citation"),
+    ("citation", "start.html", "Licence and citation"),
+    ("LSTM", "not-here.html", "no recurrent layers"),
+    ("several inputs", "not-here.html", "Networks of several inputs or several outputs are refused"),
+    ("tomogram", "not-here.html", "Tomograms and other volumes are read as stacks of images"),
+    ("EER", "not-here.html", "EER movies are not read"),
+    ("LD_LIBRARY_PATH", "fortran.html", "a program finds the library where it was, without LD_LIBRARY_PATH"),
+]
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +49,30 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_once(tmp_path_factory, "site", build)
 
 
+def shown(address: str, profile: Path, *options: str) -> str:
+    """The page of an address as Chromium has it in the end; the test is skipped where there is none."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("skipped, because there is no Chromium")
+    return subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
+                           *options, "--virtual-time-budget=600000", "--dump-dom", address],
+                          capture_output=True, text=True, check=True, timeout=600).stdout
+
+
 def test_it_builds_without_a_warning(site: Path) -> None:
     for name in ("index.html", "story.html", "samples/wrong.html", "mistakes/saved.html",
                  "fortran-reference/module/cnn.html", "reference/network.html"):
         assert (site / name).is_file(), name
+
+
+@pytest.mark.parametrize(("query", "page", "said"), SEARCHES)
+def test_a_search_without_a_server_is_answered(query: str, page: str, said: str, site: Path, tmp_path: Path) -> None:
+    """The first result is the page that answers, with what it says."""
+    there = shown(f"{(site / 'index.html').as_uri()}?q={query.replace(' ', '%20')}", tmp_path)
+    results = there.partition('<ol class="md-search-result__list"')[2].partition("</ol>")[0]
+    first = results.partition("</li>")[0]
+    assert f"/{page}?h=" in first, results
+    assert said in " ".join(re.sub("<[^>]*>", "", html.unescape(first)).split())
 
 
 def test_the_fortran_reference_has_contents(site: Path) -> None:
