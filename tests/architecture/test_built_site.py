@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The documentation's site as it is read: it builds, is searched without a server, and has contents."""
+"""The documentation's site as it is read: it builds, is searched without a server, fits a phone, and has contents."""
 
 from __future__ import annotations
 
 import html
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from tests.helpers.built_once import built_once
 
 pytestmark = pytest.mark.deep
 
+#: Of a phone, in pixels
+PHONE = 390
 #: What is searched, the page that answers, and what it says of it
 SEARCHES = [
     ("licence", "start.html", "Licence and citation"),
@@ -29,6 +32,39 @@ SEARCHES = [
     ("EER", "not-here.html", "EER movies are not read"),
     ("LD_LIBRARY_PATH", "fortran.html", "a program finds the library where it was, without LD_LIBRARY_PATH"),
 ]
+#: Says of each page what is wider than a phone, which words of tables are broken, and which code is cut
+MEASURE = r"""<!doctype html><meta charset="utf-8"><pre id="found"></pre><script>
+async function measured(page, width) {
+  const found = [], frame = document.createElement("iframe")
+  Object.assign(frame.style, { border: 0, width: `${width}px`, height: "800px" })
+  frame.src = page
+  document.body.append(frame)
+  await new Promise(loaded => frame.onload = loaded)
+  const inside = frame.contentDocument, wide = inside.documentElement.scrollWidth
+  if (wide > width) found.push(`${page} is ${wide} pixels wide`)
+  for (const cell of inside.querySelectorAll("td, th")) {
+    const texts = inside.createTreeWalker(cell, NodeFilter.SHOW_TEXT), range = inside.createRange()
+    while (texts.nextNode())
+      for (const word of texts.currentNode.data.matchAll(/[\p{L}\p{N}_]+/gu)) {
+        range.setStart(texts.currentNode, word.index)
+        range.setEnd(texts.currentNode, word.index + word[0].length)
+        const lines = new Set([...range.getClientRects()].map(one => one.top))
+        if (lines.size > 1) found.push(`${page} breaks the word ${word[0]}`)
+      }
+  }
+  for (const code of inside.querySelectorAll("pre > code")) {
+    const scrolls = ["auto", "scroll"].includes(frame.contentWindow.getComputedStyle(code).overflowX)
+    if (code.scrollWidth > code.clientWidth && !scrolls) found.push(`${page} cuts ${code.textContent.slice(0, 40)}`)
+  }
+  frame.remove()
+  return found
+}
+(async () => {
+  const found = []
+  for (const page of PAGES) found.push(...await measured(page, WIDTH))
+  document.getElementById("found").textContent = JSON.stringify(found)
+})()
+</script>"""
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +109,17 @@ def test_a_search_without_a_server_is_answered(query: str, page: str, said: str,
     first = results.partition("</li>")[0]
     assert f"/{page}?h=" in first, results
     assert said in " ".join(re.sub("<[^>]*>", "", html.unescape(first)).split())
+
+
+def test_pages_fit_a_phone(site: Path, tmp_path: Path) -> None:
+    """No page is wider, no table breaks a word, and long lines of code scroll."""
+    pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if path.name != "404.html")
+    assert len(pages) > 100
+    addresses = [(site / page).as_uri() for page in pages]
+    page = tmp_path / "measure.html"
+    page.write_text(MEASURE.replace("PAGES", json.dumps(addresses)).replace("WIDTH", str(PHONE)), "utf-8")
+    there = shown(page.as_uri(), tmp_path / "profile", "--allow-file-access-from-files", "--window-size=1280,900")
+    assert html.unescape(there.partition('<pre id="found">')[2].partition("</pre>")[0]) == "[]"
 
 
 def test_the_fortran_reference_has_contents(site: Path) -> None:

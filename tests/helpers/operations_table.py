@@ -22,7 +22,11 @@ PATH = ROOT / "docs/operations.md"
 #: What everything is computed in, and where; tests/operations/test_registry.py tries each
 DTYPES, DEVICES = ("float32", "float64"), ("cpu", "cuda")
 
-ABOUT = """# Operations and losses
+ABOUT = """---
+hide: [toc]
+---
+
+# Operations and losses
 
 What networks are made of, by the types in an [exchange file](exchange-file.md), where their hyperparameters are
 described. This page is made of the registries (`python -m tests.helpers.operations_table`).
