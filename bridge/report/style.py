@@ -46,7 +46,7 @@ tbody th { position: sticky; left: 0; background: var(--page); font-weight: 400;
 tr.failed th, tr.failed td { font-weight: 600; }
 td.seen { background: var(--right-back); } td.blind { background: var(--bug-back); }
 .prose th, .prose td { white-space: normal; text-align: left; }
-.prose td:last-child { overflow-wrap: anywhere; min-width: 11rem; }
+.prose td:last-child { min-width: 11rem; }
 .prose td:nth-child(2) { white-space: nowrap; }
 .prose .family { font-weight: 600; background: var(--card); }
 @media (max-width: 30rem) { th, td { padding: .3rem .4rem; } table { font-size: .8125rem; } }
@@ -62,6 +62,7 @@ figure { margin: 0; min-width: 0; }
 .axes .down { flex-direction: column; text-align: right; }
 .axes .across, .axes .blocks, .axes .scale, .axes .bar { grid-column: 2; }
 .axes .blocks { justify-content: space-around; }
+.axes .blocks i { flex: 1; min-width: 0; overflow-wrap: anywhere; text-align: center; }
 .axes img { width: 100%; height: auto; min-height: .75rem; max-height: 24rem; image-rendering: pixelated; }
 .axes .bar { height: .6rem; min-height: 0; margin-top: .5rem; }
 .dots { max-width: 46rem; }

@@ -40,6 +40,15 @@ The module cnn.
 _TEXT = re.compile(r"""<div class="col-md-9" id='text'>""")
 _LINK = re.compile(r"""<a\s[^>]*?href=['"]([^'"]*)['"][^>]*>(.*?)</a>""", re.DOTALL)
 _ANCHOR = re.compile(r"""<span class="anchor" id="([^"]+)"></span>\s*<h3>""")
+#: Between the names of a list in one line
+_LISTED = re.compile(r"""</li>(?=\s*<li class="list-inline-item">)""")
+#: What is left out: boxes around paragraphs and tables, columns of "::", commas at the end of a cell, and "private",
+#: which FORD says of the procedures behind public names
+_LEFT_OUT = re.compile(r"""</?(?:div|section|ul|li)\b[^>]*>|,(?=\s*</td>)|(?<=<h3>)\s*private(?=\s)"""
+                       r"""|<td>::</td>|<th scope="col"></th>(?=\s*<th scope="col">Name<)""")
+#: The title of a part of the page; or the declaration of what has a place of its own, with its name
+_HEADING = re.compile(r"""<h2>(?P<part>[A-Z][\w -]*)</h2>|<h3 id="(?P<id>[^"]+)">"""
+                      r"""(?P<declaration>(?:(?!</h3>).)*?<strong>(?P<name>[^<]+)</strong>.*?)</h3>""", re.DOTALL)
 
 
 def pages(root: Path, folder: Path, ford: Sequence[str]) -> dict[str, str]:
@@ -97,6 +106,27 @@ def _page(name: str, text: str, contents: dict[str, str]) -> str:
         sign = f"#{anchor}" if anchor and f'id="{anchor}"' in contents[there] else ""
         return f'<a href="{posixpath.relpath(there, posixpath.dirname(name))}{sign}">{found[2]}</a>'
 
-    lines = [line for line in _LINK.sub(link, text).splitlines() if line.strip()]
     title = name.rpartition("/")[2].removesuffix(".html")
-    return "\n".join([f"# {title}", "", '<div class="ford">', *lines, "</div>", ""])
+    text = _LEFT_OUT.sub("", _LISTED.sub(",", _LINK.sub(link, text)))
+    return "\n".join([f"# {title}", "", *_parts(text), ""])
+
+
+def _parts(text: str) -> list[str]:
+    """Lines of Markdown: FORD's HTML with headings between, of which contents are made, and links to what they name."""
+    lines, names, start = [], [], 0
+    for heading in _HEADING.finditer(text):
+        lines += _html(text[start:heading.start()])
+        start = heading.end()
+        if heading["part"]:
+            lines += [f"## {heading['part']}", ""]
+        else:
+            names.append(f"[{heading['name']}](#{heading['id']})")
+            lines += [f"### {heading['name']} {{ #{heading['id']} }}", "",
+                      *_html(f'<p class="declaration">{" ".join(heading["declaration"].split())}</p>')]
+    lines += _html(text[start:])
+    return [" · ".join(names), "", *lines] if len(names) > 1 else lines
+
+
+def _html(text: str) -> list[str]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return ['<div class="ford">', *lines, "</div>", ""] if lines else []

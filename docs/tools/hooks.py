@@ -76,7 +76,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Check all that was built."""
+    """Put the search's index where a page finds it that was opened from a folder, and check all that was built."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text('utf-8')}", "utf-8")
     found = problems(Path(config.site_dir))
     if found:
         raise PluginError("\n".join(["the site is wrong:", *found]))

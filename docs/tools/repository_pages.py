@@ -28,7 +28,8 @@ MOST_SHOWN_TOGETHER = 16 * 1024
 
 #: Languages of the highlighter, by how a file's name ends; what is not here is not shown as text
 LANGUAGES = {".f90": "fortran", ".inc": "fortran", ".cuf": "fortran", ".py": "python", ".c": "c", ".h": "c",
-             ".toml": "toml", ".json": "json", ".txt": "text", ".build": "meson", ".ini": "ini"}
+             ".cu": "cuda", ".toml": "toml", ".cff": "yaml", ".json": "json", ".txt": "text",
+             ".build": "meson", ".ini": "ini"}
 
 #: Code, in which nothing is a link; or where a link leads
 _LINK = re.compile(r"(?ms)^(?P<fence>`{3,}).*?^(?P=fence)\s*?$|`(?:[^`\n]|\n(?!\n))+`|\]\((?P<target>[^)\s]+)\)")

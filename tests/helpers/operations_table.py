@@ -23,7 +23,11 @@ PATH = ROOT / "docs/operations.md"
 #: What everything is computed in, and where; tests/operations/test_registry.py tries each
 DTYPES, DEVICES = ("float32", "float64"), ("cpu", "cuda")
 
-ABOUT = """# Operations and losses
+ABOUT = """---
+hide: [toc]
+---
+
+# Operations and losses
 
 What networks are made of, by the types in an [exchange file](exchange-file.md). This page is made of the table of
 operations and the registries (`python -m tests.helpers.operations_table`). tests/operations/test_registry.py fails
