@@ -163,3 +163,7 @@ def test_a_wrong_block_fails(block: str, error: type[Exception], tmp_path: Path)
     (one,) = blocks(block)
     with pytest.raises(error):
         Reader(tmp_path, {}).read(one)
+
+
+def test_the_readme_is_read_in_a_minute(root: Path) -> None:
+    assert len((root / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
