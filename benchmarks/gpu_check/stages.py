@@ -33,9 +33,8 @@ TESTS = ("tests/parity", "tests/engine/network/test_network_cuda.py", "tests/eng
 #: Device options, and the exit code of the verdict that they must have; None: it is recorded, whatever it is.
 #: Transforms have other bounds than sums of products
 OPTIONS: dict[str, int | None] = {
-    "direct=no": 0, "direct=no,algorithm=measured": 0, "direct=no,deterministic=no": 0, "direct=no,graphs=no": 0,
-    "direct=no,graphs=no,algorithm=measured": 0, "direct=no,math=fp16": 3, "direct=no,math=bf16": 3,
-    "direct=no,algorithm=measured,transforms=yes": None}
+    "direct=no": 0, "direct=no,algorithm=measured": 0, "direct=no,deterministic=no": 0,
+    "direct=no,math=fp16": 3, "direct=no,math=bf16": 3, "direct=no,algorithm=measured,transforms=yes": None}
 #: Processes that share the tests: each has a context of its own on the GPU
 MOST_WORKERS = 8
 #: Device options whose plans are recorded

@@ -16,9 +16,8 @@ module cnn_app_command_line
       & "                     Options of cuda after commas, the first is the default:"//nl// &
       & "                       math=fp32|tf32|fp16|bf16          algorithm=heuristic|measured"//nl// &
       & "                       deterministic=yes|no              transforms=no|yes (FFT, Winograd)"//nl// &
-      & "                       workspace=MiB (256)               graphs=yes|no (cuDNN's graph API)"//nl// &
+      & "                       workspace=MiB (256)               direct=yes|no (own kernels)"//nl// &
       & "                       compile=no|yes (what takes cuDNN many seconds for each shape, too)"//nl// &
-      & "                       direct=yes|no (our own kernels for 3 x 3 with few channels)"//nl// &
       & "                       capture=yes|no (of a network's steps: no matter here)"//nl// &
       & "                     as in cuda:1,math=tf32,workspace=512"//nl// &
       & "  --precision NAME   float32 or float64 (default: the fixture's)"//nl// &

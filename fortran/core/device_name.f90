@@ -10,8 +10,7 @@
 !> deterministic  yes: the same bits in every run
 !> workspace      MiB that one convolution may use
 !> transforms     yes: FFT and Winograd too, whose rounding errors are not those of a sum of products
-!> graphs         yes: through cuDNN's graph API what it has a plan for; no: its convolution calls only
-!> compile        yes: of the graph API also an engine that cuDNN compiles when its plan is made, which takes many
+!> compile        yes: also an engine that cuDNN compiles when its plan is made, which takes many
 !>                seconds for each shape
 !> direct         yes: convolutions of 3 x 3 with few channels by kernels of our own, whose operands are float32 in each
 !>                math; no: all of them by cuDNN
@@ -38,7 +37,6 @@ module cnn_core_device_name
       logical :: measured = .false.
       logical :: deterministic = .true.
       logical :: transforms = .false.
-      logical :: graphs = .true.
       logical :: compile = .false.
       logical :: direct = .true.
       logical :: capture = .true.
@@ -155,9 +153,6 @@ contains
        case ("transforms")
          device%transforms = value == "yes"
          if (.not. device%transforms .and. value /= "no") wanted = "yes or no"
-       case ("graphs")
-         device%graphs = value == "yes"
-         if (.not. device%graphs .and. value /= "no") wanted = "yes or no"
        case ("compile")
          device%compile = value == "yes"
          if (.not. device%compile .and. value /= "no") wanted = "yes or no"
@@ -172,7 +167,7 @@ contains
          if (device%workspace_limit < 0) wanted = "0 to 999999, in MiB"
        case default
          call fail(error, "device "//text//": unknown option """//word//""", expected math=, algorithm=, "// &
-            & "deterministic=, workspace=, transforms=, graphs=, compile=, direct= or capture=")
+            & "deterministic=, workspace=, transforms=, compile=, direct= or capture=")
       end select
       if (len(wanted) > 0) call fail(error, "device "//text//": "//name//" is """//value//""", expected "//wanted)
    end subroutine set_option

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import fortran_program
-from tests.helpers.cases import CASES
+from tests.helpers.cases import CASES, Case
 from tests.helpers.cuda import nvidia_packages
 from tests.helpers.cuda.graph_requests import DEVICE, LAYERS, LAYOUTS, Request, all_passes
 
@@ -26,11 +26,12 @@ pytestmark = pytest.mark.deep
 
 @dataclass(frozen=True)
 class Answer:
-    """How many engines were offered, allowed by the options, and made into plans; the first of those plans."""
+    """How many engines were offered, allowed by the options, and made into plans; their least workspace; the first."""
 
     offered: int
     allowed: int
     plans: int
+    least: int = -1
     engine: int = -1
     workspace: int = 0
     tensor_cores: bool = False
@@ -113,13 +114,36 @@ def test_what_needs_a_compiler_is_not_offered_without_a_driver(program: Path) ->
         assert answer.plans == 0 or (answer.compiled_later and request.layout == "nhwc"), request
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_convolution_of_the_tests_has_plans(program: Path, dtype: str) -> None:
-    """Strides, paddings, dilations and groups of all kinds, forward and both gradients."""
-    requests = [Request(operation, case, dtype=dtype) for case in CASES for operation in ("forward", "data", "filter")]
-    none = [(request.case.name, request.operation)
-            for request, answer in zip(requests, ask(program, requests), strict=True) if answer.plans == 0]
-    assert none == []
+#: Beside those of the tests: what networks have, and what nobody would, (x, w, and what is not the default)
+GEOMETRIES = [Case(str(i), x, w, **more) for i, (x, w, more) in enumerate((
+    ((4, 64, 56, 56), (128, 64, 1, 1), {"stride": (2, 2)}),
+    ((4, 3, 224, 224), (64, 3, 7, 7), {"stride": (2, 2), "padding": (3, 3)}),
+    ((4, 32, 40, 40), (32, 1, 3, 3), {"padding": (1, 1), "groups": 32}),
+    ((4, 48, 40, 40), (48, 1, 5, 5), {"padding": (2, 2), "stride": (2, 2), "groups": 48}),
+    ((2, 8, 20, 20), (24, 1, 3, 3), {"padding": (1, 1), "groups": 8}),
+    ((2, 16, 33, 31), (32, 4, 3, 3), {"padding": (2, 2), "stride": (2, 2), "dilation": (2, 2), "groups": 4}),
+    ((2, 5, 23, 19), (7, 5, 3, 2), {"padding": (2, 1), "dilation": (2, 3), "stride": (2, 1)}),
+    ((2, 3, 64, 64), (8, 3, 11, 11), {"padding": (5, 5)}), ((2, 4, 64, 64), (4, 4, 31, 1), {"padding": (15, 0)}),
+    ((1, 1, 1, 1), (1, 1, 1, 1), {}), ((64, 512, 1, 1), (1000, 512, 1, 1), {}),
+    ((1, 2, 4, 4), (3, 2, 3, 3), {"padding": (5, 6)}), ((2, 64, 32, 32), (32, 64, 2, 2), {"stride": (2, 2)}),
+    ((2, 3, 40, 40), (4, 3, 3, 3), {"stride": (5, 5)}), ((1, 2048, 7, 7), (512, 2048, 1, 1), {}),
+    ((1, 16, 4096, 4096), (16, 16, 3, 3), {"padding": (1, 1)}), ((1, 2, 1, 100000), (2, 2, 1, 9), {"padding": (0, 4)}),
+    ((1, 70000, 2, 2), (3, 70000, 1, 1), {}), ((1, 3, 2, 2), (70000, 3, 1, 1), {}),
+    ((70000, 2, 3, 3), (3, 2, 3, 3), {}),
+))]
+
+
+@pytest.mark.parametrize(("dtype", "math"), [
+    ("float32", "fp32"), ("float32", "tf32"), ("float64", "fp32"), ("float16", "fp32"), ("float16", "fp16"),
+    ("bfloat16", "fp32"), ("bfloat16", "bf16")])
+def test_every_convolution_has_plans(program: Path, dtype: str, math: str) -> None:
+    """Forward and both gradients, deterministic, no transforms, and one of them without a workspace."""
+    requests = [Request(operation, case, dtype=dtype, math=math) for case in (*CASES, *GEOMETRIES)
+                for operation in ("forward", "data", "filter")]
+    wrong = [(request.case.name, request.operation, answer)
+             for request, answer in zip(requests, ask(program, requests), strict=True)
+             if answer.least != 0 or answer.transforms or not answer.deterministic]
+    assert wrong == []
 
 
 def test_an_error_says_what_cudnn_says(program: Path) -> None:

@@ -138,7 +138,6 @@ def test_only_the_device_can_read_what_lies_between(cuda: str, math: str) -> Non
         assert "channels last" not in "".join(efficient_network(name, device, {}).plan((2, 3, 9, 8)))
     assert "channels last" not in efficient_network("three layers", cuda, {}).plan((2, 3, 9, 8))[0]
     assert "channels last" not in efficient_network("three layers", device, {}, "float64").plan((2, 3, 9, 8))[0]
-    assert "channels last" not in efficient_network("three layers", device + ",graphs=no", {}).plan((2, 3, 9, 8))[0]
 
 
 def test_ways_of_another_shape_change_nothing(cuda: str) -> None:

@@ -13,8 +13,7 @@ The program finds its CUDA libraries in the folder that ``CNN_CUDA_PATH`` names:
 
     CNN_CUDA_PATH=$(python -m tests.software_device) STRICT_AT_EXIT=1 build/cnn_step fixture.h5 out.h5 --device cuda
 
-The first call compiles it (a few seconds); later calls find it in the cache folder. Names of functions behind the
-command give a library without these, as older versions lack them: ``... cudnnBackendExecute``.
+The first call compiles it (a few seconds); later calls find it in the cache folder.
 
 What it checks that a GPU does not
 ----------------------------------
@@ -27,7 +26,9 @@ What it checks that a GPU does not
 - Every pointer, size, descriptor and handle of every call is checked; so are leaks and double frees.
 - cuDNN's graph API takes no descriptor whose types, modes, paddings or names cuDNN would fill in silently, and offers
   first what a caller may not want: TF32, an engine that never becomes a plan, jitter, transforms.
-- Kernels run from the PTX that the project ships, translated to C. No flang is needed.
+- Kernels run from the PTX that the project ships, translated to C. No flang is needed. Their arguments are those that
+  the PTX declares. Every access is looked at: it lies in an allocation that an argument points into, at a multiple of
+  its size, and no two threads touch one number that one of them writes.
 
 What it complains of goes to stderr ("strict device: ...") and into `SoftwareDevice.report`.
 
@@ -37,7 +38,6 @@ Settings, all by environment variables
 ``STRICT_FAIL=NAME:N:STATUS``   the N-th call (0: each) of the function NAME returns STATUS; several with commas
 ``STRICT_DEVICES=N``            number of devices, 0 to 4 (1)
 ``STRICT_MEMORY=BYTES``         memory of each device (1 GiB)
-``STRICT_FUSION=0``             cuDNN's convolution with bias and activation is NOT_SUPPORTED
 ``STRICT_GRAPHS=0``             cuDNN's graph API offers no engine for any graph
 ``STRICT_GRAPH_FUSION=0``       it offers engines for graphs of a single operation only
 ``STRICT_HEURISTICS=0``         of its two lists of engines the first fails, with an internal error
@@ -135,13 +135,11 @@ def _inputs(sources: Path) -> list[Path]:
     return [*files, host_kernels.LAUNCHER, Path(ptx_as_c.__file__), host_kernels.PTX]
 
 
-def _compile(folder: Path, sources: Path, hidden: tuple[str, ...]) -> None:
+def _compile(folder: Path, sources: Path) -> None:
     """Library and its names in `folder`."""
-    exports = folder / "exports.map"  # a plain name outweighs a pattern
-    shown = next(sources.rglob("exports.map")).read_text(encoding="utf-8")
-    exports.write_text(shown.replace("local: *;", "; ".join(["local: *", *hidden, ""])), encoding="utf-8")
-    parts = [*includes(sources), *sorted(sources.rglob("*.c")), host_kernels.LAUNCHER, host_kernels.translate(folder),
-             host_kernels.table(folder)]
+    exports = next(sources.rglob("exports.map"))
+    parts = [*includes(sources), *sorted(sources.rglob("*.c")), host_kernels.LAUNCHER,
+             host_kernels.translate(folder, "touch.h"), host_kernels.table(folder)]
     subprocess.run(["gcc", "-shared", *FLAGS, "-Wl,-Bsymbolic", "-Wl,--no-undefined",
                     f"-Wl,--version-script={exports}", "-o", folder / LIBRARY, *parts,
                     "-lm", "-lpthread"], check=True)  # fmt: skip
@@ -149,12 +147,11 @@ def _compile(folder: Path, sources: Path, hidden: tuple[str, ...]) -> None:
         (folder / name).symlink_to(LIBRARY)
 
 
-def build(*, hidden: tuple[str, ...] = (), sources: Path = SOURCES, cache: Path | None = None) -> Path:
+def build(*, sources: Path = SOURCES, cache: Path | None = None) -> Path:
     """The folder for ``CNN_CUDA_PATH``; compiles the library unless the same sources were compiled before.
 
     Parameters
     ----------
-    hidden : functions that the library shall lack, as older versions do
     sources : the C files; another folder only to test these tests
     cache : where the folders lie; one per user in the system's temporary folder by default
 
@@ -165,7 +162,7 @@ def build(*, hidden: tuple[str, ...] = (), sources: Path = SOURCES, cache: Path 
     FileNotFoundError
         If gcc is missing.
     """
-    digest = hashlib.sha256(repr((FLAGS, NAMES, hidden)).encode())
+    digest = hashlib.sha256(repr((FLAGS, NAMES)).encode())
     for file in _inputs(sources):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     cache = cache or Path(tempfile.gettempdir()) / f"strict_software_device_{os.getuid()}"
@@ -176,7 +173,7 @@ def build(*, hidden: tuple[str, ...] = (), sources: Path = SOURCES, cache: Path 
         if not folder.is_dir():
             unfinished = Path(tempfile.mkdtemp(dir=cache))
             try:
-                _compile(unfinished, sources, hidden)
+                _compile(unfinished, sources)
                 unfinished.rename(folder)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)

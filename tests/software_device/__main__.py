@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""``python -m tests.software_device [FUNCTION...]``: print the folder for CNN_CUDA_PATH, without these functions."""
+"""``python -m tests.software_device``: print the folder for CNN_CUDA_PATH."""
 
 import sys
 
 from tests.software_device import build
 
-sys.stdout.write(f"{build(hidden=tuple(sys.argv[1:]))}\n")
+sys.stdout.write(f"{build()}\n")

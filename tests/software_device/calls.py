@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
-from ctypes import byref, c_double, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from pathlib import Path
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
 FLOAT, DOUBLE, HALF, BFLOAT16 = 0, 1, 2, 9
 NCHW, NHWC = 0, 1
 CONVOLUTION, CROSS_CORRELATION = 0, 1
-DEFAULT_MATH, FMA_MATH = 0, 3
-RELU, IDENTITY = 1, 5
 NON_BLOCKING = 1
-GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
+THREAD_LOCAL = 1
 BYTES = {FLOAT: 4, DOUBLE: 8, HALF: 2, BFLOAT16: 2}
-
-
-class Perf(ctypes.Structure):
-    """cudnnConvolution...AlgoPerf_t."""
-
-    _fields_ = (("algo", c_int), ("status", c_int), ("time", c_float), ("memory", c_size_t), ("determinism", c_int),
-                ("math", c_int), ("reserved", c_int * 3))  # fmt: skip
 
 
 class Calls:
@@ -173,42 +163,6 @@ class Calls:
         for stream in self.streams:
             self.status("cudaStreamSynchronize", stream)
             self.status("cudaStreamDestroy", stream)
-
-    def tensor(self, shape: Sequence[int], dtype: int = FLOAT, layout: int = NCHW) -> c_void_p:
-        """A tensor descriptor."""
-        descriptor = self.make("cudnnCreateTensorDescriptor")
-        self.ok("cudnnSetTensor4dDescriptor", descriptor, layout, dtype, *shape)
-        return descriptor
-
-    def filter(self, shape: Sequence[int], dtype: int = FLOAT, layout: int = NCHW) -> c_void_p:
-        """A filter descriptor."""
-        descriptor = self.make("cudnnCreateFilterDescriptor")
-        self.ok("cudnnSetFilter4dDescriptor", descriptor, dtype, layout, *shape)
-        return descriptor
-
-    def convolution(self, *, padding: Sequence[int] = (0, 0), stride: Sequence[int] = (1, 1),
-                    dilation: Sequence[int] = (1, 1), groups: int = 1, mode: int = CROSS_CORRELATION,
-                    compute: int = FLOAT, math: int = FMA_MATH) -> c_void_p:  # fmt: skip
-        """A convolution descriptor."""
-        descriptor = self.make("cudnnCreateConvolutionDescriptor")
-        self.ok("cudnnSetConvolution2dDescriptor", descriptor, *padding, *stride, *dilation, mode, compute)
-        self.ok("cudnnSetConvolutionGroupCount", descriptor, groups)
-        self.ok("cudnnSetConvolutionMathType", descriptor, math)
-        return descriptor
-
-    def activation(self, mode: int = RELU, nan: int = 1) -> c_void_p:
-        """An activation descriptor."""
-        descriptor = self.make("cudnnCreateActivationDescriptor")
-        self.ok("cudnnSetActivationDescriptor", descriptor, mode, nan, c_double(0))
-        return descriptor
-
-
-def scalar(value: float, dtype: int = FLOAT) -> c_void_p:
-    """Address of a scaling factor for tensors of this type. The number lives as long as the address object."""
-    number = c_double(value) if dtype == DOUBLE else c_float(value)
-    address = ctypes.cast(byref(number), c_void_p)
-    address.kept = number  # type: ignore[attr-defined]
-    return address
 
 
 def floats(*values: float) -> bytes:

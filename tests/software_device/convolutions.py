@@ -4,29 +4,15 @@
 from __future__ import annotations
 
 import functools
-from ctypes import byref, c_size_t
 from dataclasses import dataclass
 
 import torch
 
-from tests.software_device.calls import (
-    BFLOAT16,
-    BYTES,
-    CROSS_CORRELATION,
-    DOUBLE,
-    FLOAT,
-    FMA_MATH,
-    HALF,
-    NCHW,
-    NHWC,
-    Calls,
-    scalar,
-)
+from tests.software_device.calls import BFLOAT16, BYTES, DOUBLE, FLOAT, HALF, NCHW, NHWC, Calls
 
 TYPES = {FLOAT: torch.float32, DOUBLE: torch.float64, HALF: torch.float16, BFLOAT16: torch.bfloat16}
 #: Half a unit in the last place, relative
 HALF_ULP = {FLOAT: 2.0**-24, DOUBLE: 2.0**-46, HALF: 2.0**-11 * 1.01, BFLOAT16: 2.0**-8 * 1.01}
-PASSES = ("Forward", "BackwardData", "BackwardFilter")
 
 
 @dataclass(frozen=True)
@@ -84,46 +70,3 @@ def is_rounded(got: torch.Tensor, exact: torch.Tensor, dtype: int, units: float 
     """Whether every element is `exact`, rounded once (16-bit types through float32)."""
     bound = units * HALF_ULP[dtype] * exact.abs() + 2.0**-24 * (dtype == HALF) + 1e-13
     return bool((got.double() - exact).abs().le(bound).all())
-
-
-class Run:
-    """One convolution on the device, by any pass and algorithm."""
-
-    def __init__(self, cuda: Calls, case: Case, dtype: int = FLOAT, layout: int = NCHW, mode: int = CROSS_CORRELATION,
-                 math: int = FMA_MATH) -> None:  # fmt: skip
-        self.cuda, self.case, self.dtype, self.layout = cuda, case, dtype, layout
-        self.values = sample(case, dtype)
-        self.shapes = tuple(tuple(t.shape) for t in self.values)
-        descriptor = (cuda.tensor, cuda.filter, cuda.tensor)
-        self.d = [make(shape, dtype, layout) for make, shape in zip(descriptor, self.shapes, strict=True)]
-        self.conv = cuda.convolution(padding=case.padding, stride=case.stride, dilation=case.dilation,
-                                     groups=case.groups, mode=mode, math=math,
-                                     compute=DOUBLE if dtype == DOUBLE else FLOAT)  # fmt: skip
-        self.at = [put(cuda, t, layout) for t in self.values]
-
-    def order(self, name: str) -> tuple[int, int, int]:
-        """Two operands and the result of a pass, as indices of x, w, y."""
-        return {"Forward": (0, 1, 2), "BackwardData": (1, 2, 0), "BackwardFilter": (0, 2, 1)}[name]
-
-    def described(self, name: str) -> list[object]:
-        """The descriptors in the order of the pass's queries."""
-        a, b, c = self.order(name)
-        return [self.cuda.handle, self.d[a], self.d[b], self.conv, self.d[c]]
-
-    def space(self, name: str, algo: int) -> tuple[int, int]:
-        """Status and size of the workspace."""
-        size = c_size_t()
-        status = self.cuda.status(f"cudnnGetConvolution{name}WorkspaceSize", *self.described(name), algo, byref(size))
-        return status, size.value
-
-    def run(self, name: str, algo: int, alpha: float = 1, beta: float = 0) -> torch.Tensor:
-        """The result of a pass; the result's memory holds its values of before."""
-        cuda, (a, b, c) = self.cuda, self.order(name)
-        bytes_ = self.space(name, algo)[1]
-        space = cuda.malloc(bytes_)
-        cuda.ok(f"cudnnConvolution{name}", cuda.handle, scalar(alpha, self.dtype), self.d[a], self.at[a], self.d[b],
-                self.at[b], self.conv, algo, space, c_size_t(bytes_), scalar(beta, self.dtype),
-                self.d[c], self.at[c])  # fmt: skip
-        result = get(cuda, self.at[c], self.shapes[c], self.dtype, self.layout)
-        cuda.ok("cudaFree", space)
-        return result

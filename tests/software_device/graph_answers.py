@@ -41,7 +41,6 @@ def answers(g: Graphs) -> dict[str, object]:
     said["workspace too early"] = g.get(plan, names.WORKSPACE_SIZE, INT64, 1)[0]
     said["a plan without its graph"] = g.finalize(plan)
     said["workspace"] = [g.get(plan, names.WORKSPACE_SIZE, INT64, room)[:1] for room in (0, 1)]
-    said.update(of_texts(g, plan, device))
     said.update(of_no_engine(g, device))
     return said
 
@@ -49,23 +48,6 @@ def answers(g: Graphs) -> dict[str, object]:
 def destroy(g: Graphs, part: object) -> None:
     """It is no longer needed, if it was copied."""
     g.check(g.c.cudnnBackendDestroyDescriptor(part), "destroy")
-
-
-def of_texts(g: Graphs, plan: object, device: object) -> dict[str, object]:
-    """What a plan's text is, and what is made of it."""
-    _, length, _ = g.get(plan, names.JSON, CHAR, 0)
-    status, same, codes = g.get(plan, names.JSON, CHAR, length + 10)
-    text = bytes(codes)  # type: ignore[arg-type]
-    space = g.values(plan, names.WORKSPACE_SIZE, INT64, 1)
-    said: dict[str, object] = {"text": (status, same == length, text[:1], text[-1:]),
-                               "too little room": g.get(plan, names.JSON, CHAR, length - 5)[0]}  # fmt: skip
-    for what, other in (("itself", text), ("half of it", text[: length // 2]), ("nothing", b"{}"),
-                        ("another version", text.replace(b"91900", b"91800"))):  # fmt: skip
-        again = g.filled(names.EXECUTION_PLAN, [(407, PART, [device]), (names.JSON, CHAR, other)])
-        said[what] = g.finalize(again)
-        if what == "itself":
-            said["workspace again"] = g.values(again, names.WORKSPACE_SIZE, INT64, 1) == space
-    return said
 
 
 def of_no_engine(g: Graphs, device: object) -> dict[str, object]:

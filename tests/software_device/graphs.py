@@ -29,7 +29,7 @@ TENSOR_CORE, FFT, NONDETERMINISTIC, WINOGRAD, WINOGRAD_4X4, STRICT_NAN = 0, 3, 4
 RUNTIME_COMPILATION = 0
 #: Unique ids of tensors in memory, and the first of those that are not
 X, W, Y, BIAS, MASK, VIRTUAL = range(1, 7)
-RESULTS, WORKSPACE_SIZE, JSON = 202, 402, 405
+RESULTS, WORKSPACE_SIZE = 202, 402
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ int cnn_host_backwards;
 extern const struct {
   const char *name;
   void (*kernel)(void **args);
+  const char *arguments; /* a letter for each, see `signature` there */
 } cnn_host_table[];
 extern const int cnn_host_kernels;
 

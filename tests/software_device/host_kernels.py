@@ -43,10 +43,10 @@ def builder() -> ModuleType:
     return module
 
 
-def translate(folder: Path) -> Path:
-    """The PTX of the project as a C file in `folder`."""
+def translate(folder: Path, header: str = "") -> Path:
+    """The PTX of the project as a C file in `folder`, see `ptx_as_c`."""
     part = folder / "kernels_ptx_as_c.c"
-    part.write_text(ptx_as_c(PTX.read_text(encoding="utf-8")), encoding="utf-8")
+    part.write_text(ptx_as_c(PTX.read_text(encoding="utf-8"), header), encoding="utf-8")
     return part
 
 

@@ -25,10 +25,14 @@ REINTERPRET(as_f16, _Float16, uint16_t) REINTERPRET(of_f16, uint16_t, _Float16)
 static inline int64_t truncated(double x) {
   return x != x ? INT64_MIN : x >= 0x1p63 ? INT64_MAX : x < -0x1p63 ? INT64_MIN : (int64_t)x;
 }
+/* The software device looks at every access */
+#ifndef TOUCH
+#define TOUCH(address, bytes, writes) (address)
+#endif
 /* Four numbers begin at a multiple of their bytes, or the GPU stops */
 static inline const uint32_t *four(uint64_t address) {
   if (address % 16) __builtin_trap();
-  return (const uint32_t *)address;
+  return (const uint32_t *)TOUCH(address, 16, 0);
 }
 static inline int32_t truncated32(float x) {
   return x != x ? 0 : x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int32_t)x;
@@ -38,6 +42,7 @@ static inline int32_t truncated32(float x) {
 C_TYPES = {"f16": "uint16_t", "f32": "uint32_t", "f64": "uint64_t", "pred": "uint8_t",
            **{f"{kind}{bits}": f"{'int' if kind == 's' else 'uint'}{bits}_t"
               for kind in "bsu" for bits in (8, 16, 32, 64)}}
+LETTERS = {".f32": "f", ".f64": "d", ".u64": "i", ".u32": "w", ".b32": "w"}
 PARAMETERS = {".f32": "float", ".f64": "double", ".u64": "uint64_t", ".u32": "uint32_t", ".b32": "uint32_t"}
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -70,12 +75,17 @@ def value(text: str, kind: str) -> str:
     return f"as_{kind}({operand(text)})" if kind[0] == "f" else f"({C_TYPES[kind]})({operand(text)})"
 
 
-def place(text: str, kind: str) -> str:
-    """`[%rd1+4]` as C."""
+def address(text: str) -> str:
+    """`[%rd1+4]` as C, not yet accessed."""
     found = re.fullmatch(r"\[%(rd\d+)(?:\+(-?\d+))?\]", text)
     if not found:
         raise UnknownInstructionError(text)
-    return f"*({C_TYPES[kind]} *)({found[1]} + INT64_C({found[2] or 0}))"
+    return f"{found[1]} + INT64_C({found[2] or 0})"
+
+
+def place(text: str, kind: str, *, writes: bool = False) -> str:
+    """The number of this kind at an address as C."""
+    return f"*({C_TYPES[kind]} *)TOUCH({address(text)}, {int(kind[1:])//8}, {int(writes)})"
 
 
 def four(text: str) -> str:
@@ -203,9 +213,10 @@ def statement(line: str) -> str:
         # What comes through the read-only cache (nc) is the same
         text = f"{operand(operands[0])} = {place(operands[1], options[-1])};"
     elif opcode == "prefetch.global.L1":
-        text = f"(void){place(rest, 'b32')};"
+        # Nothing that a program could notice, wherever it is
+        text = f"(void)({address(rest)});"
     elif name == "st" and options[0] == "global":
-        text = f"{place(operands[0], options[1])} = {operand(operands[1])};"
+        text = f"{place(operands[0], options[1], writes=True)} = {operand(operands[1])};"
     else:
         text = f"{operand(operands[0])} = {expression(opcode, operands[1:])};"
     return f"if ({guard}) {text}" if guard else text
@@ -236,26 +247,54 @@ def entries_of(ptx: str) -> list[tuple[str, str, str]]:
                       re.MULTILINE | re.DOTALL)
 
 
+def signature(parameters: str, body: str) -> str:
+    """A letter for each argument: i, w integers of 8 and 4 bytes, d, f reals, p an array that is written, r another.
+
+    An address is followed from the argument through every register that is computed from it to the instructions that
+    access memory.
+    """
+    letters: dict[str, str] = {}
+    arrays: dict[str, set[str]] = {}
+    for kind, pointer, name in re.findall(r"\.param (\.\w+)( \.ptr)?[^,]*? (\w+)(?=,|\s*$)", parameters):
+        letters[name] = "r" if pointer else LETTERS[kind]
+        if pointer:
+            arrays[name] = {name}
+    lines = [re.sub(r"^@!?%p\d+\s+", "", line.strip()) for line in body.splitlines()]
+    steps = [(re.findall(r"%\w+|\w+_param_\d+", line)) for line in lines
+             if not line.startswith(("ld.global", "st.", "bra", "setp"))]
+    grows = True
+    while grows:
+        grows = False
+        for target, *sources in filter(None, steps):
+            found = set().union(*(arrays.get(source, set()) for source in sources))
+            if not found <= arrays.get(target, set()):
+                arrays[target] = arrays.get(target, set()) | found
+                grows = True
+    for base in re.findall(r"\bst\.global\S*\s+\[(%\w+)", body):
+        letters |= dict.fromkeys(arrays[base], "p")
+    return "".join(letters.values())
+
+
 def table_as_c(ptx: str) -> str:
     """The table of kernels that host_kernels.c launches from, each called with the addresses of its arguments."""
     lines, rows = ["#include <stdint.h>"], []
-    for name, parameters, _ in entries_of(ptx):
+    for name, parameters, body in entries_of(ptx):
         types = [PARAMETERS[kind] for kind in re.findall(r"\.param (\.\w+)", parameters)]
         lines += [f"void {name}({', '.join(types)});",
                   f"static void call_{name}(void **a) {{ {name}("
                   f"{', '.join(f'*({kind} *)a[{i}]' for i, kind in enumerate(types))}); }}"]
-        rows.append(f'{{"{name}", call_{name}}}')
-    lines += ["const struct { const char *name; void (*kernel)(void **); } cnn_host_table[] = {",
+        rows.append(f'{{"{name}", call_{name}, "{signature(parameters, body)}"}}')
+    lines += ["const struct { const char *name; void (*kernel)(void **); const char *arguments; } cnn_host_table[] = {",
               ",\n".join(rows), "};", f"const int cnn_host_kernels = {len(rows)};", ""]
     return "\n".join(lines)
 
 
-def ptx_as_c(ptx: str) -> str:
-    """All entries of a PTX text as C functions.
+def ptx_as_c(ptx: str, header: str = "") -> str:
+    """All entries of a PTX text as C functions; `header` may say what is done with an access.
 
     Raises
     ------
     UnknownInstructionError
         If the text has an instruction that this translation does not know.
     """
-    return PRELUDE + "\n".join(function(*entry) for entry in entries_of(ptx))
+    return f'#include "{header}"\n' * bool(header) + PRELUDE + "\n".join(function(*entry) for entry in entries_of(ptx))

@@ -10,7 +10,6 @@
 ``deterministic``       yes (default; the same bits in every run), no
 ``workspace``           MiB that one convolution may use (default 256)
 ``transforms``          no (default), yes: FFT and Winograd too, which round differently from a sum of products
-``graphs``              yes (default): cuDNN's graph API where it has a plan, no: its convolution calls only
 ``compile``             no (default), yes: an engine that cuDNN compiles for each shape, too, which takes many seconds
 ``direct``              yes (default): convolutions of 3 x 3 by our own kernels where they are faster, in float32
                         whatever ``math`` allows; no: all of them by cuDNN
@@ -34,7 +33,6 @@ OPTIONS = {
     "deterministic": ("yes|no", "yes or no"),
     "workspace": ("[0-9]{1,6}", "0 to 999999, in MiB"),
     "transforms": ("yes|no", "yes or no"),
-    "graphs": ("yes|no", "yes or no"),
     "compile": ("yes|no", "yes or no"),
     "direct": ("yes|no", "yes or no"),
     "capture": ("yes|no", "yes or no"),
@@ -53,7 +51,6 @@ the first value is the default:
   deterministic=yes|no          the same bits in every run
   workspace=256                 MiB that one convolution may use
   transforms=no|yes             FFT and Winograd, which round differently
-  graphs=yes|no                 cuDNN's graph API, where it has a plan
   compile=no|yes                engines compiled for each shape; takes seconds
   direct=yes|no                 our kernels for 3 x 3 where faster, float32
   capture=yes|no                repeat equal steps as a CUDA graph"""
@@ -130,7 +127,7 @@ def _check_option(text: str, kind: str, option: str) -> None:
     name, _, value = option.partition("=")
     if name not in OPTIONS or "=" not in option:
         raise ArgumentError(f'device {text}: unknown option "{option}", expected math=, algorithm=, deterministic=, '
-                            "workspace=, transforms=, graphs=, compile=, direct= or capture=")
+                            "workspace=, transforms=, compile=, direct= or capture=")
     pattern, words = OPTIONS[name]
     if not re.fullmatch(pattern, value):
         raise ArgumentError(f'device {text}: {name} is "{value}", expected {words}')

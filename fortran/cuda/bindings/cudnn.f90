@@ -9,29 +9,15 @@ module cnn_cuda_bindings_cudnn
    use, intrinsic :: iso_c_binding, only : c_char, c_f_procpointer, c_int, c_null_char, c_size_t
    use cnn_core_error, only : error_type, fail
    use cnn_core_text, only : to_text
-   use cnn_cuda_bindings_cudnn_algorithm_interfaces, only : cudnn_algo_perf_type, &
-      & cudnnFindConvolutionBackwardDataAlgorithmEx, cudnnFindConvolutionBackwardFilterAlgorithmEx, &
-      & cudnnFindConvolutionForwardAlgorithmEx, cudnnGetConvolutionBackwardDataAlgorithm_v7, &
-      & cudnnGetConvolutionBackwardDataWorkspaceSize, cudnnGetConvolutionBackwardFilterAlgorithm_v7, &
-      & cudnnGetConvolutionBackwardFilterWorkspaceSize, cudnnGetConvolutionForwardAlgorithm_v7, &
-      & cudnnGetConvolutionForwardWorkspaceSize
-   use cnn_cuda_bindings_cudnn_descriptor_interfaces, only : cudnnCreate, cudnnCreateActivationDescriptor, &
-      & cudnnCreateConvolutionDescriptor, cudnnCreateFilterDescriptor, cudnnCreateTensorDescriptor, cudnnDestroy, &
-      & cudnnDestroyActivationDescriptor, cudnnDestroyConvolutionDescriptor, cudnnDestroyFilterDescriptor, &
-      & cudnnDestroyTensorDescriptor, cudnnGetConvolution2dForwardOutputDim, cudnnGetCudartVersion, &
-      & cudnnGetErrorString, cudnnGetLastErrorString, cudnnGetVersion, cudnnSetActivationDescriptor, &
-      & cudnnSetConvolution2dDescriptor, cudnnSetConvolutionGroupCount, cudnnSetConvolutionMathType, &
-      & cudnnSetFilter4dDescriptor, cudnnSetStream, cudnnSetTensor4dDescriptor
-   use cnn_cuda_bindings_cudnn_enums, only : CUDNN_STATUS_BAD_PARAM, CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_SUCCESS
-   use cnn_cuda_bindings_cudnn_operation_interfaces, only : cudnnActivationForward, cudnnAddTensor, &
-      & cudnnConvolutionBackwardBias, cudnnConvolutionBackwardData, cudnnConvolutionBackwardFilter, &
-      & cudnnConvolutionBiasActivationForward, cudnnConvolutionForward
+   use cnn_cuda_bindings_cudnn_enums, only : CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_SUCCESS
+   use cnn_cuda_bindings_cudnn_handle_interfaces, only : cudnnCreate, cudnnDestroy, cudnnGetCudartVersion, &
+      & cudnnGetErrorString, cudnnGetLastErrorString, cudnnGetVersion, cudnnSetStream
    use cnn_cuda_bindings_libraries, only : check_cublaslt, check_parts_of_cudnn, find_library
    use cnn_cuda_bindings_shared_library, only : c_text, shared_library_type
    implicit none
    private
 
-   public :: cudnn_algo_perf_type, is_bad_parameter, is_unsupported
+   public :: is_unsupported
 
    !> Statuses and defaults changed with every major version
    integer, parameter :: major = 9
@@ -52,48 +38,6 @@ module cnn_cuda_bindings_cudnn
       procedure(cudnnCreate), pointer, nopass :: create => null()
       procedure(cudnnDestroy), pointer, nopass :: destroy => null()
       procedure(cudnnSetStream), pointer, nopass :: set_stream => null()
-      procedure(cudnnCreateTensorDescriptor), pointer, nopass :: create_tensor_descriptor => null()
-      procedure(cudnnDestroyTensorDescriptor), pointer, nopass :: destroy_tensor_descriptor => null()
-      procedure(cudnnCreateFilterDescriptor), pointer, nopass :: create_filter_descriptor => null()
-      procedure(cudnnDestroyFilterDescriptor), pointer, nopass :: destroy_filter_descriptor => null()
-      procedure(cudnnCreateConvolutionDescriptor), pointer, nopass :: create_convolution_descriptor => null()
-      procedure(cudnnDestroyConvolutionDescriptor), pointer, nopass :: destroy_convolution_descriptor => null()
-      procedure(cudnnCreateActivationDescriptor), pointer, nopass :: create_activation_descriptor => null()
-      procedure(cudnnDestroyActivationDescriptor), pointer, nopass :: destroy_activation_descriptor => null()
-      procedure(cudnnSetTensor4dDescriptor), pointer, nopass :: set_tensor4d_descriptor => null()
-      procedure(cudnnSetFilter4dDescriptor), pointer, nopass :: set_filter4d_descriptor => null()
-      procedure(cudnnSetConvolution2dDescriptor), pointer, nopass :: set_convolution2d_descriptor => null()
-      procedure(cudnnSetConvolutionMathType), pointer, nopass :: set_convolution_math_type => null()
-      procedure(cudnnSetConvolutionGroupCount), pointer, nopass :: set_convolution_group_count => null()
-      procedure(cudnnSetActivationDescriptor), pointer, nopass :: set_activation_descriptor => null()
-      procedure(cudnnGetConvolution2dForwardOutputDim), pointer, nopass :: &
-         & get_convolution2d_forward_output_dim => null()
-      procedure(cudnnGetConvolutionForwardAlgorithm_v7), pointer, nopass :: &
-         & get_convolution_forward_algorithm_v7 => null()
-      procedure(cudnnGetConvolutionBackwardDataAlgorithm_v7), pointer, nopass :: &
-         & get_convolution_backward_data_algorithm_v7 => null()
-      procedure(cudnnGetConvolutionBackwardFilterAlgorithm_v7), pointer, nopass :: &
-         & get_convolution_backward_filter_algorithm_v7 => null()
-      procedure(cudnnFindConvolutionForwardAlgorithmEx), pointer, nopass :: &
-         & find_convolution_forward_algorithm_ex => null()
-      procedure(cudnnFindConvolutionBackwardDataAlgorithmEx), pointer, nopass :: &
-         & find_convolution_backward_data_algorithm_ex => null()
-      procedure(cudnnFindConvolutionBackwardFilterAlgorithmEx), pointer, nopass :: &
-         & find_convolution_backward_filter_algorithm_ex => null()
-      procedure(cudnnGetConvolutionForwardWorkspaceSize), pointer, nopass :: &
-         & get_convolution_forward_workspace_size => null()
-      procedure(cudnnGetConvolutionBackwardDataWorkspaceSize), pointer, nopass :: &
-         & get_convolution_backward_data_workspace_size => null()
-      procedure(cudnnGetConvolutionBackwardFilterWorkspaceSize), pointer, nopass :: &
-         & get_convolution_backward_filter_workspace_size => null()
-      procedure(cudnnConvolutionForward), pointer, nopass :: convolution_forward => null()
-      procedure(cudnnConvolutionBiasActivationForward), pointer, nopass :: &
-         & convolution_bias_activation_forward => null()
-      procedure(cudnnConvolutionBackwardData), pointer, nopass :: convolution_backward_data => null()
-      procedure(cudnnConvolutionBackwardFilter), pointer, nopass :: convolution_backward_filter => null()
-      procedure(cudnnConvolutionBackwardBias), pointer, nopass :: convolution_backward_bias => null()
-      procedure(cudnnActivationForward), pointer, nopass :: activation_forward => null()
-      procedure(cudnnAddTensor), pointer, nopass :: add_tensor => null()
    contains
       procedure :: load
       procedure :: check
@@ -164,51 +108,6 @@ contains
       call c_f_procpointer(self%library%symbol("cudnnCreate"), self%create)
       call c_f_procpointer(self%library%symbol("cudnnDestroy"), self%destroy)
       call c_f_procpointer(self%library%symbol("cudnnSetStream"), self%set_stream)
-      call c_f_procpointer(self%library%symbol("cudnnCreateTensorDescriptor"), self%create_tensor_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnDestroyTensorDescriptor"), self%destroy_tensor_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnCreateFilterDescriptor"), self%create_filter_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnDestroyFilterDescriptor"), self%destroy_filter_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnCreateConvolutionDescriptor"), &
-         & self%create_convolution_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnDestroyConvolutionDescriptor"), &
-         & self%destroy_convolution_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnCreateActivationDescriptor"), self%create_activation_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnDestroyActivationDescriptor"), &
-         & self%destroy_activation_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnSetTensor4dDescriptor"), self%set_tensor4d_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnSetFilter4dDescriptor"), self%set_filter4d_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnSetConvolution2dDescriptor"), self%set_convolution2d_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnSetConvolutionMathType"), self%set_convolution_math_type)
-      call c_f_procpointer(self%library%symbol("cudnnSetConvolutionGroupCount"), self%set_convolution_group_count)
-      call c_f_procpointer(self%library%symbol("cudnnSetActivationDescriptor"), self%set_activation_descriptor)
-      call c_f_procpointer(self%library%symbol("cudnnGetConvolution2dForwardOutputDim"), &
-         & self%get_convolution2d_forward_output_dim)
-      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionForwardAlgorithm_v7"), &
-         & self%get_convolution_forward_algorithm_v7)
-      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionBackwardDataAlgorithm_v7"), &
-         & self%get_convolution_backward_data_algorithm_v7)
-      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionBackwardFilterAlgorithm_v7"), &
-         & self%get_convolution_backward_filter_algorithm_v7)
-      call c_f_procpointer(self%library%symbol("cudnnFindConvolutionForwardAlgorithmEx"), &
-         & self%find_convolution_forward_algorithm_ex)
-      call c_f_procpointer(self%library%symbol("cudnnFindConvolutionBackwardDataAlgorithmEx"), &
-         & self%find_convolution_backward_data_algorithm_ex)
-      call c_f_procpointer(self%library%symbol("cudnnFindConvolutionBackwardFilterAlgorithmEx"), &
-         & self%find_convolution_backward_filter_algorithm_ex)
-      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionForwardWorkspaceSize"), &
-         & self%get_convolution_forward_workspace_size)
-      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionBackwardDataWorkspaceSize"), &
-         & self%get_convolution_backward_data_workspace_size)
-      call c_f_procpointer(self%library%symbol("cudnnGetConvolutionBackwardFilterWorkspaceSize"), &
-         & self%get_convolution_backward_filter_workspace_size)
-      call c_f_procpointer(self%library%symbol("cudnnConvolutionForward"), self%convolution_forward)
-      call c_f_procpointer(self%library%symbol("cudnnConvolutionBiasActivationForward"), &
-         & self%convolution_bias_activation_forward)
-      call c_f_procpointer(self%library%symbol("cudnnConvolutionBackwardData"), self%convolution_backward_data)
-      call c_f_procpointer(self%library%symbol("cudnnConvolutionBackwardFilter"), self%convolution_backward_filter)
-      call c_f_procpointer(self%library%symbol("cudnnConvolutionBackwardBias"), self%convolution_backward_bias)
-      call c_f_procpointer(self%library%symbol("cudnnActivationForward"), self%activation_forward)
-      call c_f_procpointer(self%library%symbol("cudnnAddTensor"), self%add_tensor)
    end subroutine bind_functions
 
    !> No error for success, else what cuDNN says of the status
@@ -252,12 +151,5 @@ contains
       integer(c_int), intent(in) :: status
       is_unsupported = status/kind_length == CUDNN_STATUS_NOT_SUPPORTED/kind_length
    end function is_unsupported
-
-   !> CUDNN_STATUS_BAD_PARAM or one of its kind
-   pure logical function is_bad_parameter(status)
-      !> A `cudnnStatus_t`
-      integer(c_int), intent(in) :: status
-      is_bad_parameter = status/kind_length == CUDNN_STATUS_BAD_PARAM/kind_length
-   end function is_bad_parameter
 
 end module cnn_cuda_bindings_cudnn

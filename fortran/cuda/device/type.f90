@@ -9,20 +9,18 @@
 !>                  and after, the caller's.
 !> Source.   CUDA runtime API and cuDNN 9 API reference.
 module cnn_cuda_device_type
-   use, intrinsic :: iso_c_binding, only : c_associated, c_double, c_int, c_null_ptr, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_size_t
    use cnn_core_error, only : error_type
    use cnn_core_text, only : to_text
    use cnn_cuda_bindings_cudart, only : cudart_type
    use cnn_cuda_bindings_cudart_enums, only : cudaDevAttrMultiProcessorCount, cudaEventDisableTiming, &
       & cudaStreamNonBlocking
    use cnn_cuda_bindings_cudnn, only : cudnn_type
-   use cnn_cuda_bindings_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN
    use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
    use cnn_cuda_device_buffers, only : buffers_type
    use cnn_cuda_device_context, only : cuda_context_type
    use cnn_cuda_device_kernels, only : kernels_type
-   use cnn_cuda_device_tensor_descriptors, only : tensor_descriptors_type
-   use cnn_cuda_plans_convolution, only : conv_plan_type, free_plan
+   use cnn_cuda_plans_graph_plan, only : conv_plan_type, free_graph_plan
    implicit none
    private
 
@@ -38,12 +36,9 @@ module cnn_cuda_device_type
       !> Where work is queued now
       type(c_ptr) :: stream = c_null_ptr
       type(c_ptr) :: dnn_handle = c_null_ptr
-      !> cuDNN's ReLU, which passes NaN on
-      type(c_ptr) :: relu = c_null_ptr
       !> The convolutions of the process so far, the first `plan_count` of them
       type(conv_plan_type), allocatable :: plans(:)
       integer :: plan_count = 0
-      type(tensor_descriptors_type) :: descriptors
       !> Tensors alive
       integer :: live = 0
       type(buffers_type) :: buffers
@@ -117,8 +112,6 @@ contains
       end if
       call self%dnn%check(self%dnn%set_stream(self%dnn_handle, self%stream), "cudnnSetStream", error)
       if (allocated(error)) return
-      call make_relu_descriptor(self%dnn, self%relu, error)
-      if (allocated(error)) return
       call self%kernels%load(error)
       if (allocated(error)) return
       call self%buffers%open(self%rt, error)
@@ -139,22 +132,6 @@ contains
 
    end subroutine make_parts
 
-   subroutine make_relu_descriptor(dnn, descriptor, error)
-      !> cuDNN, open
-      type(cudnn_type), intent(in) :: dnn
-      !> A `cudnnActivationDescriptor_t`; after an error null or to be freed
-      type(c_ptr), intent(inout) :: descriptor
-      !> An error of cuDNN
-      type(error_type), allocatable, intent(out) :: error
-      call dnn%check(dnn%create_activation_descriptor(descriptor), "cudnnCreateActivationDescriptor", error)
-      if (allocated(error)) then
-         descriptor = c_null_ptr
-         return
-      end if
-      call dnn%check(dnn%set_activation_descriptor(descriptor, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, &
-         & 0.0_c_double), "cudnnSetActivationDescriptor", error)
-   end subroutine make_relu_descriptor
-
    !> What was made is given back, in the opposite order; failures here have nobody to hear them
    subroutine close(self)
       !> The device
@@ -167,11 +144,9 @@ contains
       call self%enter(ignored)
       call self%finish()
       do i = 1, self%plan_count
-         call free_plan(self%plans(i), self%dnn, self%graphs)
+         call free_graph_plan(self%graphs, self%plans(i)%graph)
       end do
       self%plan_count = 0
-      call self%descriptors%free(self%dnn)
-      if (c_associated(self%relu)) status = self%dnn%destroy_activation_descriptor(self%relu)
       call self%kernels%unload()
       call self%buffers%close(self%rt)
       if (c_associated(self%dnn_handle)) status = self%dnn%destroy(self%dnn_handle)
@@ -179,7 +154,6 @@ contains
       if (c_associated(self%own_stream)) status = self%rt%stream_destroy(self%own_stream)
       ! Else the next of the thread to ask would take it for its own
       if (status /= 0) status = self%rt%get_last_error()
-      self%relu = c_null_ptr
       self%stream = c_null_ptr
       self%own_stream = c_null_ptr
       self%last_work = c_null_ptr

@@ -51,7 +51,6 @@ contains
          plan_text = "our own kernel"
          return
       end if
-      if (.not. name%graphs) return
       ! Operands that are rounded for one convolution only are not fused with anything
       if (asked%layout == layout_nchw .and. asked%is_fused() .and. asked%dtype /= request%dtype) return
       if (name%kind /= "cuda") then
@@ -75,13 +74,14 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(cuda_device_type), pointer :: device
       type(graph_plan_type), allocatable :: plans(:)
+      character(len=:), allocatable :: lack
 
       plan_text = ""
       call open_cuda_device(name%ordinal, device, error)
       if (allocated(error)) return
       call device%enter(error)
       if (.not. allocated(error)) then
-         call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, 1, plans, error)
+         call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, 1, plans, lack, error)
          plan_text = words(device%graphs, plans)
       end if
       call device%leave_idle(error)
@@ -102,6 +102,7 @@ contains
       type(cudnn_graph_type), target :: graphs
       type(graph_builder_type) :: builder
       type(graph_plan_type), allocatable :: plans(:)
+      character(len=:), allocatable :: lack
       type(error_type), allocatable :: failure
       type(c_ptr) :: device
 
@@ -113,7 +114,7 @@ contains
       call builder%open(graphs)
       device = describe_device(builder, json)
       if (builder%ok()) then
-         call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, plans, failure)
+         call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, plans, lack, failure)
          plan_text = words(graphs, plans)
       end if
       call builder%close(error)

@@ -1,30 +1,25 @@
 ! SPDX-License-Identifier: MIT
-!> Convolutions on a CUDA device, by cuDNN's graph API or its convolution calls, whichever has a plan; those with few
-!> channels by cnn_cuda_operations_direct. A data gradient may be a forward convolution with turned filters.
+!> Convolutions on a CUDA device, by plans of cuDNN's graph API; those with few channels by cnn_cuda_operations_direct.
+!> A data gradient may be a forward convolution with turned filters.
 !>
-!> Results overwrite: alpha is 1 and beta 0 in every call, but for the bias, which is added.
 !> Precision.  With the math fp16 or bf16, float32 operands are rounded to that type, multiplied, summed in float32,
 !>             and the result is rounded to that type before it becomes float32 again. Bias and ReLU are float32.
 !>
-!> Source.  cuDNN 9 API reference: cudnnConvolutionForward, cudnnConvolutionBiasActivationForward,
-!>          cudnnConvolutionBackwardData, cudnnConvolutionBackwardFilter, cudnnBackendExecute.
+!> Source.  cuDNN 9 API reference: cudnnBackendExecute.
 module cnn_cuda_operations_convolution
-   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_ptr, c_size_t
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_device_name, only : device_name_type
    use cnn_core_error, only : error_type
    use cnn_core_tensor, only : address_after, aligned, tensor_type
-   use cnn_cuda_bindings_cudnn, only : is_bad_parameter, is_unsupported
-   use cnn_cuda_bindings_cudnn_factors, only : one, zero
    use cnn_cuda_device_plans, only : find_plan
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_direct, only : arranged_bytes, direct_data, direct_filter, direct_forward, turn_filters
    use cnn_cuda_operations_pointwise, only : add_bias, convert, relu_forward
-   use cnn_cuda_plans_convolution, only : conv_plan_type
    use cnn_cuda_plans_direct, only : as_forward, by_forward, is_direct
    use cnn_cuda_plans_graph, only : id_bias, id_w, id_x, id_y
    use cnn_cuda_plans_graph_plan, only : run_graph_plan
-   use cnn_cuda_plans_request, only : conv_data, conv_filter, conv_forward, conv_names, conv_request_type, multiplied_as
+   use cnn_cuda_plans_request, only : conv_data, conv_filter, conv_forward, conv_request_type, multiplied_as
    implicit none
    private
 
@@ -121,11 +116,11 @@ contains
       turned = w
       turned%extent = request%w
       bytes = aligned(arranged_bytes(w))
-      call device%reserve(bytes + workspace_of(device%plans(i)), turned%address, error)
+      call device%reserve(bytes + device%plans(i)%graph%workspace_bytes, turned%address, error)
       if (allocated(error)) return
       call turn_filters(device, w, turned%address, error)
       if (allocated(error)) return
-      call execute(device, i, conv_forward, dy, turned, dx, address_after(turned%address, bytes), error)
+      call execute(device, i, dy, turned, dx, address_after(turned%address, bytes), error)
    end subroutine data_by_forward
 
    !> dw from x and dy
@@ -187,49 +182,14 @@ contains
       call find_plan(device, name, request, i, error)
       if (allocated(error) .or. i == 0) return
       if (.not. device%plans(i)%may_fuse) return
-      call device%reserve(workspace_of(device%plans(i)), workspace, error)
+      call device%reserve(int(device%plans(i)%graph%workspace_bytes, c_size_t), workspace, error)
       if (allocated(error)) return
-      if (is_graph(device%plans(i))) then
-         addresses = [x%address, w%address, y%address, bias%address]
-         call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, ids(:merge(4, 3, request%bias)), &
-            & addresses(:merge(4, 3, request%bias)), workspace, error, refused)
-      else
-         call call_fused(device, device%plans(i), x, w, bias, y, workspace, refused, error)
-      end if
+      addresses = [x%address, w%address, y%address, bias%address]
+      call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, ids(:merge(4, 3, request%bias)), &
+         & addresses(:merge(4, 3, request%bias)), workspace, error, refused)
       device%plans(i)%may_fuse = .not. refused
       done = .not. (refused .or. allocated(error))
    end subroutine forward_fused
-
-   !> `forward_fused` by the call that has all three, where cuDNN does not refuse it
-   subroutine call_fused(device, plan, x, w, bias, y, workspace, refused, error)
-      !> An entered device, on whose stream the work is queued
-      type(cuda_device_type), intent(in) :: device
-      !> A plan for these shapes
-      type(conv_plan_type), intent(in) :: plan
-      !> Input (w, h, c, n), *device*
-      type(tensor_type), intent(in) :: x
-      !> Filter (s, r, c/groups, k), *device*
-      type(tensor_type), intent(in) :: w
-      !> Bias (k, 1, 1, 1), *device*; may be empty
-      type(tensor_type), intent(in) :: bias
-      !> Result (q, p, k, n), *device*
-      type(tensor_type), intent(in) :: y
-      !> Scratch memory, *device*, as large as the plan wants
-      type(c_ptr), intent(in) :: workspace
-      !> cuDNN does not support it; nothing is queued
-      logical, intent(out) :: refused
-      !> No plan, no memory for a workspace, or an error of cuDNN
-      type(error_type), allocatable, intent(out) :: error
-      integer(c_int) :: status
-
-      ! alpha2 = 0: nothing is added, and y stands for the tensor that would be
-      status = device%dnn%convolution_bias_activation_forward(device%dnn_handle, one(x%dtype), plan%x, &
-         & x%address, plan%w, w%address, plan%conv, plan%algorithm, workspace, plan%workspace_bytes, &
-         & zero(x%dtype), plan%y, y%address, plan%bias, bias%address, device%relu, plan%y, y%address)
-      ! Arguments that are wrong, and not only unwelcome here, fail in the plain call as well
-      refused = is_unsupported(status) .or. is_bad_parameter(status)
-      if (.not. refused) call device%dnn%check(status, "convolution with bias and ReLU", error)
-   end subroutine call_fused
 
    !> One of the three operations; its result is y, x or w
    subroutine convolve(device, name, operation, conv, x, w, y, error)
@@ -264,12 +224,12 @@ contains
       if (allocated(error)) return
       bytes = 0_c_size_t
       if (rounded) bytes = sum([(aligned(low(k)%bytes()), k=1, 3)])
-      call device%reserve(bytes + workspace_of(device%plans(i)), base, error)
+      call device%reserve(bytes + device%plans(i)%graph%workspace_bytes, base, error)
       if (allocated(error)) return
       workspace = address_after(base, bytes)
       if (rounded) call round_operands(device, operation, [x, w, y], base, low, error)
       if (allocated(error)) return
-      call execute(device, i, operation, low(1), low(2), low(3), workspace, error)
+      call execute(device, i, low(1), low(2), low(3), workspace, error)
       if (allocated(error) .or. .not. rounded) return
       select case (operation)
        case (conv_forward)
@@ -308,13 +268,11 @@ contains
    end subroutine round_operands
 
    !> By plan i
-   subroutine execute(device, i, operation, x, w, y, workspace, error)
+   subroutine execute(device, i, x, w, y, workspace, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Number of the plan in `device%plans`
       integer, intent(in) :: i
-      !> `conv_forward`, `conv_data` or `conv_filter`
-      integer, intent(in) :: operation
       !> Input, or its gradient (w, h, c, n), *device*
       type(tensor_type), intent(in) :: x
       !> Filter, or its gradient (s, r, c/groups, k), *device*
@@ -325,62 +283,8 @@ contains
       type(c_ptr), intent(in) :: workspace
       !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
-      if (is_graph(device%plans(i))) then
-         call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, [id_x, id_w, id_y], &
-            & [x%address, w%address, y%address], workspace, error)
-      else
-         call call_convolution(device, device%plans(i), operation, x, w, y, workspace, error)
-      end if
+      call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, [id_x, id_w, id_y], &
+         & [x%address, w%address, y%address], workspace, error)
    end subroutine execute
-
-   subroutine call_convolution(device, plan, operation, x, w, y, workspace, error)
-      !> An entered device, on whose stream the work is queued
-      type(cuda_device_type), intent(in) :: device
-      !> A plan for these shapes
-      type(conv_plan_type), intent(in) :: plan
-      !> `conv_forward`, `conv_data` or `conv_filter`
-      integer, intent(in) :: operation
-      !> Input, or its gradient (w, h, c, n), *device*
-      type(tensor_type), intent(in) :: x
-      !> Filter, or its gradient (s, r, c/groups, k), *device*
-      type(tensor_type), intent(in) :: w
-      !> Result, or its gradient (q, p, k, n), *device*
-      type(tensor_type), intent(in) :: y
-      !> Scratch memory, *device*, as large as the plan wants
-      type(c_ptr), intent(in) :: workspace
-      !> No plan, no memory for a workspace, or an error of cuDNN
-      type(error_type), allocatable, intent(out) :: error
-      type(c_ptr) :: alpha, beta
-      integer(c_int) :: status
-
-      alpha = one(x%dtype)
-      beta = zero(x%dtype)
-      select case (operation)
-       case (conv_forward)
-         status = device%dnn%convolution_forward(device%dnn_handle, alpha, plan%x, x%address, plan%w, w%address, &
-            & plan%conv, plan%algorithm, workspace, plan%workspace_bytes, beta, plan%y, y%address)
-       case (conv_data)
-         status = device%dnn%convolution_backward_data(device%dnn_handle, alpha, plan%w, w%address, plan%y, y%address, &
-            & plan%conv, plan%algorithm, workspace, plan%workspace_bytes, beta, plan%x, x%address)
-       case default
-         status = device%dnn%convolution_backward_filter(device%dnn_handle, alpha, plan%x, x%address, plan%y, &
-            & y%address, plan%conv, plan%algorithm, workspace, plan%workspace_bytes, beta, plan%w, w%address)
-      end select
-      call device%dnn%check(status, "convolution, "//trim(conv_names(operation)), error)
-   end subroutine call_convolution
-
-   !> Whether a plan is one of the graph API
-   logical function is_graph(plan)
-      !> A plan for these shapes
-      type(conv_plan_type), intent(in) :: plan
-      is_graph = c_associated(plan%graph%address)
-   end function is_graph
-
-   integer(c_size_t) function workspace_of(plan)
-      !> A plan for these shapes
-      type(conv_plan_type), intent(in) :: plan
-      workspace_of = plan%workspace_bytes
-      if (is_graph(plan)) workspace_of = plan%graph%workspace_bytes
-   end function workspace_of
 
 end module cnn_cuda_operations_convolution

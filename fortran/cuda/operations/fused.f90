@@ -50,7 +50,7 @@ contains
       last = .false.
       ! A gradient that goes on below would have to be converted, too
       if (size(steps) < 2 .or. steps(1)%keeps_gradient .or. dtype /= dtype_float32) return
-      if (name%math == math_fp32 .or. .not. name%graphs) return
+      if (name%math == math_fp32) return
       if (all_direct(name, steps)) return
       do i = 1, size(steps)
          if (max(steps(i)%x%extent(3), steps(i)%y%extent(3)) > most_rows) return

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> Plans of the graph API by what was asked for, for convolutions with channels last: whether there is one, and its run.
 module cnn_cuda_operations_nhwc_plans
-   use, intrinsic :: iso_c_binding, only : c_associated, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_ptr, c_size_t
    use cnn_core_device_name, only : device_name_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_tensor, only : shape_text
@@ -29,7 +29,7 @@ contains
       integer :: i
       call find_plan(device, name, request, i, error)
       has_plan = i > 0
-      if (has_plan) has_plan = c_associated(device%plans(i)%graph%address) .and. device%plans(i)%may_fuse
+      if (has_plan) has_plan = device%plans(i)%may_fuse
    end function has_plan
 
    !> Queue the plan of a request; addresses in the order of `graph_ids`. With `refused` it is no error that cuDNN does
@@ -61,7 +61,7 @@ contains
          & graph_ids(request), addresses, workspace, error, refused)
       if (present(refused)) device%plans(i)%may_fuse = .not. refused
       if (allocated(error)) error%message = error%message//" ("//trim(conv_names(request%operation))// &
-         & ", channels last; graphs=no does without)"
+         & ", channels last)"
    end subroutine run
 
 end module cnn_cuda_operations_nhwc_plans

@@ -1,17 +1,16 @@
 ! SPDX-License-Identifier: MIT
-!> Element-wise work of a convolution layer on a CUDA device, by cuDNN; bias gradients; conversions of element types.
-!>
-!> Source.  cuDNN 9 API reference: cudnnAddTensor, cudnnActivationForward, cudnnConvolutionBackwardBias.
+!> Element-wise work of a convolution layer on a CUDA device, by our kernels; bias gradients; conversions of element
+!> types.
 module cnn_cuda_operations_pointwise
-   use, intrinsic :: iso_c_binding, only : c_int, c_int64_t, c_loc, c_null_ptr, c_ptr, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr, c_size_t
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : bytes_of, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
+   use cnn_core_kinds, only : bytes_of, dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
    use cnn_core_tensor, only : address_after, aligned, tensor_type
-   use cnn_cuda_bindings_cudnn_factors, only : one, zero
    use cnn_cuda_device_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_bias_gradient, kernel_f16_to_f32, &
-      & kernel_f32_to_bf16, kernel_f32_to_f16
+      & kernel_f32_to_bf16, kernel_f32_to_f16, kernel_relu_backward
    use cnn_cuda_device_memory, only : copy_device
    use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_primitives, only : compute
    use cnn_cuda_operations_sums, only : most_rows, reserve_row_sums, sums_to_gradient
    implicit none
    private
@@ -20,6 +19,22 @@ module cnn_cuda_operations_pointwise
 
    !> Blocks of a kernel that only goes through its elements
    integer, parameter :: most_blocks = 4096
+
+   abstract interface
+      !> b from a, both of float32 or both of float64
+      subroutine kernels_(device, a, b, error)
+         import :: cuda_device_type, error_type, tensor_type
+         implicit none
+         !> An entered device, on whose stream the work is queued
+         type(cuda_device_type), intent(inout) :: device
+         !> What is read, *device*
+         type(tensor_type), intent(in) :: a
+         !> What is written, and perhaps read, *device*
+         type(tensor_type), intent(in) :: b
+         !> No device memory, or a kernel launch that failed
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine kernels_
+   end interface
 
 contains
 
@@ -31,16 +46,12 @@ contains
       type(tensor_type), intent(in) :: bias
       !> Result of the convolution (w, h, k, n), *device*
       type(tensor_type), intent(in) :: y
-      !> An error of cuDNN
+      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      type(c_ptr) :: of_bias, of_y
-      call describe(device, bias_as_channels(bias), y, of_bias, of_y, error)
-      if (allocated(error)) return
-      call device%dnn%check(device%dnn%add_tensor(device%dnn_handle, &
-         & one(y%dtype), of_bias, bias%address, one(y%dtype), of_y, y%address), "adding the bias", error)
+      call widened(device, bias, y, .true., add_to_channels, error)
    end subroutine add_bias
 
-   !> db(k) = sum of dy(n,k,:,:). bfloat16, of which neither cuDNN nor we have one, is widened, summed, and rounded
+   !> db(k) = sum of dy(n,k,:,:): float64, in a fixed order, by many blocks also for one channel
    subroutine bias_gradient(device, dy, db, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
@@ -50,29 +61,89 @@ contains
       type(tensor_type), intent(in) :: db
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      type(tensor_type) :: wide_dy, wide_db
-      integer(c_size_t) :: bytes
-
-      if (dy%dtype /= dtype_bfloat16) then
-         call sum_channels(device, dy, db, error)
-         return
-      end if
-      wide_dy = dy
-      wide_db = db
-      wide_dy%dtype = dtype_float32
-      wide_db%dtype = dtype_float32
-      bytes = aligned(wide_db%bytes())
-      call device%reserve_scratch(bytes + int(wide_dy%bytes(), c_size_t), wide_db%address, error)
-      if (allocated(error)) return
-      wide_dy%address = address_after(wide_db%address, bytes)
-      call convert(device, dy, wide_dy, error)
-      if (allocated(error)) return
-      call sum_channels(device, wide_dy, wide_db, error)
-      if (allocated(error)) return
-      call convert(device, wide_db, db, error)
+      call widened(device, dy, db, .false., sum_channels, error)
    end subroutine bias_gradient
 
-   !> By our kernel, whose sums are float64, in a fixed order, and by many blocks also for one channel; else by cuDNN
+   !> a = max(z, 0); NaN stays NaN; a may be z
+   subroutine relu_forward(device, z, a, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Input, *device*
+      type(tensor_type), intent(in) :: z
+      !> Result of the same shape, *device*
+      type(tensor_type), intent(in) :: a
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      call widened(device, z, a, .false., keep_positive, error)
+   end subroutine relu_forward
+
+   !> Run kernels on a and b; of 16 bits, for which there are none, on float32 copies, whose result is rounded
+   subroutine widened(device, a, b, reads_b, kernels, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> What is read, *device*
+      type(tensor_type), intent(in) :: a
+      !> What is written, *device*, of the same type
+      type(tensor_type), intent(in) :: b
+      !> Whether b is read, too
+      logical, intent(in) :: reads_b
+      procedure(kernels_) :: kernels
+      !> No device memory, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: wide_a, wide_b
+      integer(c_size_t) :: bytes
+
+      if (bytes_of(b%dtype) >= 4) then
+         call kernels(device, a, b, error)
+         return
+      end if
+      wide_a = a
+      wide_b = b
+      wide_a%dtype = dtype_float32
+      wide_b%dtype = dtype_float32
+      bytes = aligned(wide_b%bytes())
+      call device%reserve_scratch(bytes + int(wide_a%bytes(), c_size_t), wide_b%address, error)
+      if (allocated(error)) return
+      wide_a%address = address_after(wide_b%address, bytes)
+      call convert(device, a, wide_a, error)
+      if (.not. allocated(error) .and. reads_b) call convert(device, b, wide_b, error)
+      if (allocated(error)) return
+      call kernels(device, wide_a, wide_b, error)
+      if (.not. allocated(error)) call convert(device, wide_b, b, error)
+   end subroutine widened
+
+   subroutine add_to_channels(device, bias, y, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Bias (k, 1, 1, 1), *device*
+      type(tensor_type), intent(in) :: bias
+      !> What it is added to (w, h, k, n), *device*
+      type(tensor_type), intent(in) :: y
+      !> A kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      call compute(device, "add_bias", [bias, y], [integer ::], [real(dp) ::], error)
+   end subroutine add_to_channels
+
+   !> The kernel of the gradient keeps of one array what is not negative or 0 in the other: here both are the input
+   subroutine keep_positive(device, z, a, error)
+      !> An entered device, on whose stream the work is queued
+      type(cuda_device_type), intent(inout) :: device
+      !> Input, *device*
+      type(tensor_type), intent(in) :: z
+      !> Result, *device*; may be z
+      type(tensor_type), intent(in) :: a
+      !> A kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(c_ptr), target :: z_address, a_address
+      integer(c_int64_t), target :: n
+      n = z%count()
+      z_address = z%address
+      a_address = a%address
+      call device%kernels%launch_typed(kernel_relu_backward, z%dtype, [blocks_for(z%count(), most_blocks), 1], &
+         & [c_loc(n), c_loc(z_address), c_loc(z_address), c_loc(a_address)], device%stream, error)
+   end subroutine keep_positive
+
+   !> A grid has no more rows than `most_rows`: with more channels a thread adds up one of them
    subroutine sum_channels(device, dy, db, error)
       !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
@@ -82,15 +153,14 @@ contains
       type(tensor_type), intent(in) :: db
       !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      type(c_ptr) :: of_dy, of_db
-      if (dy%extent(3) <= most_rows .and. bytes_of(dy%dtype) >= 4) then
+      type(tensor_type) :: channels
+      if (dy%extent(3) <= most_rows) then
          call sum_by_kernel(device, dy, db, error)
-         return
+      else
+         channels = db
+         channels%extent = [1, 1, db%extent(1), 1]
+         call compute(device, "sum_to", [dy, channels], [integer ::], [1.0_dp], error)
       end if
-      call describe(device, dy, bias_as_channels(db), of_dy, of_db, error)
-      if (allocated(error)) return
-      call device%dnn%check(device%dnn%convolution_backward_bias(device%dnn_handle, &
-         & one(dy%dtype), of_dy, dy%address, zero(dy%dtype), of_db, db%address), "bias gradient", error)
    end subroutine sum_channels
 
    subroutine sum_by_kernel(device, dy, db, error)
@@ -118,23 +188,6 @@ contains
       if (allocated(error)) return
       call sums_to_gradient(device, partial, threads, channels, db, error)
    end subroutine sum_by_kernel
-
-   !> a = max(z, 0); NaN stays NaN; a may be z
-   subroutine relu_forward(device, z, a, error)
-      !> An entered device, on whose stream the work is queued
-      type(cuda_device_type), intent(inout) :: device
-      !> Input, *device*
-      type(tensor_type), intent(in) :: z
-      !> Result of the same shape, *device*
-      type(tensor_type), intent(in) :: a
-      !> An error of cuDNN
-      type(error_type), allocatable, intent(out) :: error
-      type(c_ptr) :: of_z, of_a
-      call describe(device, z, a, of_z, of_a, error)
-      if (allocated(error)) return
-      call device%dnn%check(device%dnn%activation_forward(device%dnn_handle, device%relu, &
-         & one(z%dtype), of_z, z%address, zero(z%dtype), of_a, a%address), "ReLU", error)
-   end subroutine relu_forward
 
    !> to = from in another element type, rounded to nearest; a copy when the types agree
    subroutine convert(device, from, to, error)
@@ -177,33 +230,5 @@ contains
       if (from == dtype_float16 .and. to == dtype_float32) conversion = kernel_f16_to_f32
       if (from == dtype_bfloat16 .and. to == dtype_float32) conversion = kernel_bf16_to_f32
    end function conversion
-
-   !> A bias [k, 1, 1, 1] as cuDNN wants it: one value for each channel
-   pure function bias_as_channels(bias) result(channels)
-      !> Bias (k, 1, 1, 1)
-      type(tensor_type), intent(in) :: bias
-      type(tensor_type) :: channels
-      channels = bias
-      channels%extent = [1, 1, bias%extent(1), 1]
-   end function bias_as_channels
-
-   subroutine describe(device, a, b, of_a, of_b, error)
-      !> An entered device, on whose stream the work is queued
-      type(cuda_device_type), intent(inout) :: device
-      !> Any tensor
-      type(tensor_type), intent(in) :: a
-      !> Another tensor
-      type(tensor_type), intent(in) :: b
-      !> A `cudnnTensorDescriptor_t` for a
-      type(c_ptr), intent(out) :: of_a
-      !> A `cudnnTensorDescriptor_t` for b
-      type(c_ptr), intent(out) :: of_b
-      !> An error of cuDNN
-      type(error_type), allocatable, intent(out) :: error
-      of_b = c_null_ptr
-      call device%descriptors%find(device%dnn, a%dtype, a%extent, of_a, error)
-      if (allocated(error)) return
-      call device%descriptors%find(device%dnn, b%dtype, b%extent, of_b, error)
-   end subroutine describe
 
 end module cnn_cuda_operations_pointwise

@@ -13,6 +13,7 @@ module cnn_cuda_plans_graph_plan
       & CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
    use cnn_cuda_plans_graph_engines, only : engine_type
+   use cnn_cuda_plans_request, only : key_length
    implicit none
    private
 
@@ -30,6 +31,17 @@ module cnn_cuda_plans_graph_plan
       !> again and again
       type(c_ptr), private :: pack = c_null_ptr, packed(most_tensors + 1) = c_null_ptr
    end type graph_plan_type
+
+   !> What is known of a request: its plan, where cuDNN has one
+   type, public :: conv_plan_type
+      !> Everything that the choice depends on
+      integer(i8) :: key(key_length) = 0
+      type(graph_plan_type) :: graph
+      !> Whether a fused one may be tried: cuDNN has not refused to run it, and its parts are not faster
+      logical :: may_fuse = .true.
+      !> Whether a fused one was timed against its parts
+      logical :: is_timed = .false.
+   end type conv_plan_type
 
 contains
 

@@ -58,7 +58,7 @@ contains
       associate (conv => request%conv)
          key(1) = request%operation + 8*bits([request%bias, request%relu, request%mask])
          key(2:3) = [request%dtype, name%math + 8*request%layout]
-         key(4) = bits([name%measured, name%deterministic, name%transforms, name%graphs, name%compile])
+         key(4) = bits([name%measured, name%deterministic, name%transforms, name%compile])
          key(5) = name%workspace_limit
          key(6:9) = [conv%stride_h, conv%stride_w, conv%pad_h, conv%pad_w]
          key(10:12) = [conv%dilation_h, conv%dilation_w, conv%groups]

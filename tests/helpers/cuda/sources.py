@@ -183,9 +183,6 @@ RULES = {
     "character(kind=c_char),intent(out)(len)": "SAME({T}, char *)",
     "type(dim3_type),value": "SAME({T}, dim3)",
     "type(cuda_pointer_attributes_type),intent(out)": "SAME({T}, struct cudaPointerAttributes *)",
-    # One type of ours for three of cuDNN's, which are compared one by one
-    "type(cudnn_algo_perf_type),intent(out)(requested_algo_count)": "(SAME({T}, cudnnConvolutionFwdAlgoPerf_t *)"
-    " || SAME({T}, cudnnConvolutionBwdDataAlgoPerf_t *) || SAME({T}, cudnnConvolutionBwdFilterAlgoPerf_t *))",
 }
 RESULTS = {
     "void": "SAME({T}, void)",
@@ -198,7 +195,6 @@ RESULTS = {
 STRUCTURES = {
     "dim3_type": ["dim3"],
     "cuda_pointer_attributes_type": ["struct cudaPointerAttributes"],
-    "cudnn_algo_perf_type": [f"cudnnConvolution{x}AlgoPerf_t" for x in ("Fwd", "BwdData", "BwdFilter")],
 }
 C_TYPES = {
     "integer(c_int)": "int",

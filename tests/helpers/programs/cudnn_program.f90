@@ -7,30 +7,15 @@
 !>     cudnn_program driver       only the driver
 !>     cudnn_program errors       statuses and messages
 !>     cudnn_program handle       devices, and what becomes of cudnnCreate
-!>     cudnn_program shapes       convolutions from the standard input, one a line, and the shapes of their outputs
 program cudnn_program
-   use, intrinsic :: iso_c_binding, only : c_associated, c_f_procpointer, c_int, c_null_ptr, c_ptr, c_size_t, c_sizeof
-   use, intrinsic :: iso_fortran_env, only : input_unit
-   use cnn_core_conv_geometry, only : conv_type
+   use, intrinsic :: iso_c_binding, only : c_associated, c_int, c_null_ptr, c_ptr, c_sizeof
    use cnn_core_error, only : error_type
    use cnn_cuda_bindings_cudart, only : cuda_pointer_attributes_type, cudart_type
-   use cnn_cuda_bindings_cudnn, only : cudnn_algo_perf_type, cudnn_type
-   use cnn_cuda_bindings_cudnn_enums, only : CUDNN_ACTIVATION_RELU, CUDNN_CROSS_CORRELATION, CUDNN_DATA_BFLOAT16, &
-      & CUDNN_DATA_DOUBLE, CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_FMA_MATH, CUDNN_PROPAGATE_NAN, &
-      & CUDNN_STATUS_SUCCESS, CUDNN_TENSOR_NCHW
+   use cnn_cuda_bindings_cudnn, only : cudnn_type
+   use cnn_cuda_bindings_cudnn_enums, only : CUDNN_STATUS_SUCCESS
    use cnn_cuda_bindings_driver, only : cuda_driver_type
    use cnn_cuda_bindings_shared_library, only : c_text
    implicit none
-
-   abstract interface
-      function cudnnGetTensorSizeInBytes(tensor_desc, size) result(status) bind(C)
-         import :: c_int, c_ptr, c_size_t
-         implicit none
-         type(c_ptr), value :: tensor_desc
-         integer(c_size_t), intent(out) :: size
-         integer(c_int) :: status
-      end function cudnnGetTensorSizeInBytes
-   end interface
 
    type(cudart_type) :: rt
    type(cudnn_type) :: dnn
@@ -61,10 +46,6 @@ program cudnn_program
       call dnn%load(error)
       call report("cudnn", error)
       call print_handle()
-    case ("shapes")
-      call dnn%load(error)
-      call report("cudnn", error)
-      call print_shapes()
     case default
       error stop "cudnn_program: unknown command"
    end select
@@ -130,12 +111,10 @@ contains
    !> As this compiler lays them out
    subroutine print_sizes()
       type(cuda_pointer_attributes_type) :: attributes
-      type(cudnn_algo_perf_type) :: found
-      print "(a, 3(1x, i0))", "sizes:", c_sizeof(attributes), c_sizeof(found)
+      print "(a, i0)", "sizes: ", c_sizeof(attributes)
    end subroutine print_sizes
 
    subroutine print_errors()
-      type(c_ptr) :: x
       integer(c_int), parameter :: statuses(6) = [0, 1001, 2000, 3000, 4003, 5000]
       integer :: i
       do i = 1, size(statuses)
@@ -143,13 +122,8 @@ contains
       end do
       call dnn%check(CUDNN_STATUS_SUCCESS, "nothing", error)
       call report("success", error)
-      call dnn%check(dnn%create_tensor_descriptor(x), "create", error)
-      call report("create", error)
-      call dnn%check(dnn%set_tensor4d_descriptor(x, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 0_c_int, 1_c_int, 1_c_int, &
-         & 1_c_int), "describe an empty batch", error)
-      call report("empty", error)
-      call dnn%check(dnn%destroy_tensor_descriptor(x), "destroy", error)
-      call report("destroy", error)
+      call dnn%check(dnn%set_stream(c_null_ptr, c_null_ptr), "choose a stream", error)
+      call report("stream", error)
    end subroutine print_errors
 
    subroutine print_handle()
@@ -168,64 +142,5 @@ contains
       call dnn%check(dnn%destroy(handle), "destroy the handle", error)
       call report("destroy", error)
    end subroutine print_handle
-
-   !> Lines of x (n, c, h, w), w (k, r, s), strides, paddings, dilations (h, w each), groups, element type (1 to 4):
-   !> the shape of y by cuDNN and by us, (n, c, h, w), zeros where refused, and the bytes of x by cuDNN
-   subroutine print_shapes()
-      type(c_ptr) :: x, w, conv, relu
-      procedure(cudnnGetTensorSizeInBytes), pointer :: size_of
-      integer :: line(15), status
-      call c_f_procpointer(dnn%library%symbol("cudnnGetTensorSizeInBytes"), size_of)
-      call expect(dnn%create_tensor_descriptor(x), "x")
-      call expect(dnn%create_filter_descriptor(w), "w")
-      call expect(dnn%create_convolution_descriptor(conv), "conv")
-      call expect(dnn%create_activation_descriptor(relu), "relu")
-      call expect(dnn%set_activation_descriptor(relu, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0.0d0), "set relu")
-      do
-         read (input_unit, *, iostat=status) line
-         if (status /= 0) exit
-         call print_shape(line, x, w, conv, size_of)
-      end do
-      call expect(dnn%destroy_tensor_descriptor(x), "destroy x")
-      call expect(dnn%destroy_filter_descriptor(w), "destroy w")
-      call expect(dnn%destroy_convolution_descriptor(conv), "destroy conv")
-      call expect(dnn%destroy_activation_descriptor(relu), "destroy relu")
-   end subroutine print_shapes
-
-   subroutine print_shape(line, x, w, conv, size_of)
-      integer, intent(in) :: line(15)
-      type(c_ptr), intent(in) :: x, w, conv
-      procedure(cudnnGetTensorSizeInBytes), pointer, intent(in) :: size_of
-      integer(c_int), parameter :: types(4) = &
-         & [CUDNN_DATA_FLOAT, CUDNN_DATA_DOUBLE, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16]
-      type(conv_type) :: geometry
-      integer(c_int) :: v(15), y(4), dtype, compute
-      integer :: ours(4)
-      integer(c_size_t) :: bytes
-      v = int(line, c_int)
-      dtype = types(line(15))
-      compute = merge(CUDNN_DATA_DOUBLE, CUDNN_DATA_FLOAT, dtype == CUDNN_DATA_DOUBLE)
-      call expect(dnn%set_tensor4d_descriptor(x, CUDNN_TENSOR_NCHW, dtype, v(1), v(2), v(3), v(4)), "set x")
-      call expect(dnn%set_filter4d_descriptor(w, dtype, CUDNN_TENSOR_NCHW, v(5), v(2)/v(14), v(6), v(7)), "set w")
-      call expect(dnn%set_convolution2d_descriptor(conv, v(10), v(11), v(8), v(9), v(12), v(13), &
-         & CUDNN_CROSS_CORRELATION, compute), "set conv")
-      call expect(dnn%set_convolution_group_count(conv, v(14)), "set groups")
-      call expect(dnn%set_convolution_math_type(conv, CUDNN_FMA_MATH), "set math")
-      if (dnn%get_convolution2d_forward_output_dim(conv, x, w, y(1), y(2), y(3), y(4)) /= CUDNN_STATUS_SUCCESS) y = 0
-      call expect(size_of(x, bytes), "bytes of x")
-      geometry = conv_type(stride_h=line(8), stride_w=line(9), pad_h=line(10), pad_w=line(11), &
-         & dilation_h=line(12), dilation_w=line(13), groups=line(14))
-      call geometry%output_extent([line(4), line(3), line(2), line(1)], &
-         & [line(7), line(6), line(2)/line(14), line(5)], ours, error)
-      if (allocated(error)) ours = 0
-      print "(*(i0, :, 1x))", y, ours(4:1:-1), bytes
-   end subroutine print_shape
-
-   subroutine expect(status, what)
-      integer(c_int), intent(in) :: status
-      character(len=*), intent(in) :: what
-      call dnn%check(status, what, error)
-      call report(what, error)
-   end subroutine expect
 
 end program cudnn_program

@@ -6,7 +6,7 @@
 !>
 !> A request is a line: operation layout dtype math bias relu mask, then n c h w, k r s, stride, padding and dilation
 !> in height and width, groups. The answer is a line, too: how many engines are offered and allowed, how many of these
-!> become plans, and of the first of them number, workspace, tensor cores, transforms, deterministic, compiled later.
+!> become plans, the least workspace of one (-1: none), and of the first of them number, workspace, tensor cores, transforms, deterministic, compiled later.
 program graph_program
    use, intrinsic :: iso_c_binding, only : c_associated, c_null_ptr, c_ptr
    use, intrinsic :: iso_fortran_env, only : input_unit
@@ -79,7 +79,7 @@ contains
       type(engine_type), allocatable :: best(:), rest(:), engines(:)
       type(c_ptr) :: address, device
       type(graph_plan_type) :: plan
-      integer(i8) :: workspace
+      integer(i8) :: workspace, least
       integer :: i, plans, permitted
       character(len=100) :: first
 
@@ -90,6 +90,7 @@ contains
       call find_engines(builder, address, graph%operation, device, CUDNN_HEUR_MODE_FALLBACK, rest)
       engines = [best, rest]
       plans = 0
+      least = huge(least)
       permitted = 0
       first = ""
       do i = 1, size(engines)
@@ -99,6 +100,7 @@ contains
          if (.not. builder%ok()) exit
          if (.not. c_associated(plan%address)) cycle
          plans = plans + 1
+         least = min(least, workspace)
          associate (it => engines(i))
             if (plans == 1) write (first, "(i0, 1x, i0, 4(1x, l1))") it%number, workspace, it%tensor_cores, &
                & it%transforms, it%deterministic, it%compiled_later
@@ -106,7 +108,8 @@ contains
          call free_graph_plan(graphs, plan)
       end do
       call builder%close(error)
-      if (.not. allocated(error)) print "(3(i0, 1x), a)", size(engines), permitted, plans, trim(first)
+      if (.not. allocated(error)) print "(4(i0, 1x), a)", size(engines), permitted, plans, &
+         & merge(-1_i8, least, plans == 0), trim(first)
    end subroutine answer
 
 end program graph_program

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Kernel libraries and launches on the software device: what runs, and what is refused."""
+"""Kernels on the software device: what a launch may be, and what a kernel may touch."""
 
 from __future__ import annotations
 
 import ctypes
-import re
 import struct
-from ctypes import byref, c_double, c_float, c_int, c_int64, c_void_p
+from ctypes import byref, c_int64, c_void_p
 
 import pytest
 
-from tests.software_device import host_kernels
+from tests.helpers.loops import looped
 from tests.software_device.calls import Calls, moved
+from tests.software_device.ptx_as_c import signature
 
 # The stand-in itself, which every fast test of CUDA uses
 pytestmark = pytest.mark.deep
@@ -25,115 +25,75 @@ def kernel(cuda: Calls, name: bytes = b"cnn_narrow_f32") -> tuple[c_void_p, c_vo
     return module, cuda.make("cuModuleGetFunction", module, name)
 
 
-def launch_any(cuda: Calls, function: c_void_p, values: tuple[object, ...], grid: tuple[int, int, int],
-               threads: int = 256) -> int:
-    """Status of a launch."""
-    arguments = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))  # type: ignore[arg-type]
-    return cuda.status("cuLaunchKernel", function, *grid, threads, 1, 1, 0, cuda.stream, arguments, None)
-
-
-def launch(cuda: Calls, function: c_void_p, n: int, source: c_void_p, to: c_void_p, grid: int = 1,
-           threads: int = 256) -> int:  # fmt: skip
-    """Status of a launch of a kernel (n, from, to)."""
-    return launch_any(cuda, function, (c_int64(n), source, to), (grid, 1, 1), threads)
+def launch(cuda: Calls, function: c_void_p, *values: object, grid: int = 1, threads: int = 256) -> int:
+    """Status of a launch; numbers are of 64 bits."""
+    kept = [c_int64(value) if isinstance(value, int) else value for value in values]
+    arguments = (c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))  # type: ignore[arg-type]
+    return cuda.status("cuLaunchKernel", function, grid, 1, 1, threads, 1, 1, 0, cuda.stream, arguments, None)
 
 
 def test_kernels_run_when_waited_for(cuda: Calls) -> None:
-    """And not before; launches are counted."""
-    function, source, to = kernel(cuda)[1], cuda.put(struct.pack("4d", 1, 2, 3, 4)), cuda.put(bytes(16))
-    launches = cuda.counter("kernel launches")
-    assert launch(cuda, function, 4, source, to) == 0
+    """And not before, with the arguments of the launch."""
+    to = cuda.put(bytes(16))
+    assert launch(cuda, kernel(cuda)[1], 4, cuda.put(struct.pack("4d", 1, 2, 3, 4)), to) == 0
     assert cuda.get(to, 16) == struct.pack("4f", 1, 2, 3, 4)
-    assert cuda.counter("kernel launches") == launches + 1
+    assert "narrow" not in cuda.report()
 
 
-def test_wrong_launches(cuda: Calls) -> None:
-    """Sizes come from the arguments; grids, overlap and stale modules are looked at."""
+def test_launches_that_are_refused(cuda: Calls) -> None:
+    """For their grid, for an address, for a module that is gone; what is no PTX of ours is no module or kernel."""
     (module, function), source, to = kernel(cuda), cuda.put(bytes(32)), cuda.put(bytes(16))
-    for arguments, status, reason in (
-        ((5, source, to), 1, "40 bytes at byte 0 of an allocation of 32"),
-        ((4, source, moved(to, 16)), 1, "16 bytes at byte 16 of an allocation of 16"),
-        ((4, source, moved(source, 16)), 1, "overlap"),
-        ((2, source, moved(to, 4)), 1, "not a multiple of 16"),
-        ((-1, source, to), 1, "negative size"),
-        ((4, source, to, 0), 1, "a grid of 0"),
-        ((4, source, to, 1, 128), 1, "128 x 1 x 1 threads"),
+    gone = cuda.malloc(32)
+    cuda.ok("cudaFree", gone)
+    for values, given, reason in (
+        ((2, source, moved(to, 4)), {}, "not a multiple of 16"), ((4, cuda.pinned(32), to), {}, "found pinned host"),
+        ((4, gone, to), {}, "argument 2: .* was freed"), ((4, c_void_p(4096), to), {}, "no memory of a device"),
+        ((4, source, to), {"grid": 0}, "a grid of 0"), ((4, source, to), {"threads": 128}, "128 x 1 x 1 threads"),
     ):
-        assert launch(cuda, function, *arguments) == status
-        assert reason in cuda.report()
-    assert launch(cuda, module, 4, source, to) == 400
+        assert launch(cuda, function, *values, **given) == 1
+        assert all(part in cuda.report() for part in reason.split(".*")), reason
     cuda.ok("cuModuleUnload", module)
-    assert launch(cuda, function, 4, source, to) == 400
-    assert "this module was destroyed" in cuda.report()
-
-
-def test_ptx_is_looked_at(cuda: Calls) -> None:
-    """No PTX, an external function, a name that is no entry, a kernel of another project."""
-    for text in (b"", b"ELF", (PTX % b"cnn_fold") + b".extern .func _FortranAAssign;"):
+    assert launch(cuda, function, 4, source, to) == 400 and "this module was destroyed" in cuda.report()
+    for text in (b"ELF", (PTX % b"cnn_fold") + b".extern .func _FortranAAssign;"):
         assert cuda.status("cuModuleLoadData", byref(c_void_p()), text) == 218
-    module = kernel(cuda)[0]
-    for name in (b"cnn_narrow", b"cnn_fold"):
-        assert cuda.status("cuModuleGetFunction", byref(c_void_p()), module, name) == 500
-    longer = cuda.make("cuModuleLoadData", PTX % b"cnn_fold2")
-    assert cuda.status("cuModuleGetFunction", byref(c_void_p()), longer, b"cnn_fold") == 500
     other = cuda.make("cuModuleLoadData", PTX % b"saxpy")
-    assert cuda.status("cuModuleGetFunction", byref(c_void_p()), other, b"saxpy") == 500
-    assert "does not know saxpy" in cuda.report()
+    for name in (b"cnn_fold", b"saxpy"):
+        assert cuda.status("cuModuleGetFunction", byref(c_void_p()), other, name) == 500
 
 
-def test_sums_of_channels_need_a_grid_that_fits_them(cuda: Calls) -> None:
-    """The threads of a grid are a multiple of the channels, or a thread would add up several."""
-    dz, partial = cuda.put(bytes(3000 * 4)), cuda.put(bytes(2 * 256 * 8))
-    function = kernel(cuda, b"cnn_channel_sums_f32")[1]
-    given = (c_int64(3000), c_int64(3), dz, partial)
-    assert launch_any(cuda, function, given, (2, 1, 1)) == 1
-    assert "the threads are not a multiple of the channels" in cuda.report()
-
-
-#: Arguments of each kernel with n = 1000 in a grid of 2 x 3 or 2 x 1 blocks: numbers, and sizes of arrays in elements
-#: of the tensors' kind ("t"), of float64 ("d") or of 16 bits ("h"). "r" is a number of the tensors' kind
-PARTIAL, SMALL = 2 * 256, 10
-KERNELS = {
-    "cnn_mse": (1000, "t1000", "t1000", "t1000", "r", f"d{PARTIAL}"),
-    "cnn_fold": (1000, 3, "d3000", SMALL, f"d{3 * SMALL}"),
-    "cnn_relu_backward": (1000, "t1000", "t1000", "t1000"),
-    "cnn_relu_backward_bias": (100, 3, 10, "t3000", "t3000", "t3000", f"d{3 * PARTIAL}"),
-    "cnn_bias_gradient": (100, 3, 10, "t3000", f"d{3 * PARTIAL}"),
-    "cnn_relu_backward_nhwc": (1000, 8, "t1000", "t1000", "t1000", f"d{PARTIAL}"),
-    "cnn_channel_sums": (1000, 8, "t1000", f"d{PARTIAL}"), "cnn_transpose": (100, 3, 10, "t3000", "t3000"),
-    "cnn_narrow": (1000, "d1000", "t1000"),
-    "cnn_sgd": (1000, "t1000", "t1000", "t1000", "r", "r", "r", "r", c_int(1)),
-    "cnn_f32_to_f16": (1000, "t1000", "h1000"), "cnn_f32_to_bf16": (1000, "t1000", "h1000"),
-    "cnn_f16_to_f32": (1000, "h1000", "t1000"), "cnn_bf16_to_f32": (1000, "h1000", "t1000"),
-}  # fmt: skip
-KIND = re.compile("(?<!to)_(f16|bf16|f32|f64)$")
-#: All entries of the PTX but those of graphs, whose arrays tests/cuda/test_graph_kernels.py launches
-NAMES = [name for name in re.findall(r"\.entry (\w+)", host_kernels.PTX.read_text(encoding="utf-8"))
-         if KIND.sub("", name) in KERNELS]
-
-
-def test_every_signature_is_of_a_kernel() -> None:
-    assert {KIND.sub("", name) for name in NAMES} == set(KERNELS)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_kernel_needs_all_of_its_arrays(cuda: Calls, name: str) -> None:
-    """Arrays of the exact sizes are taken; one element less of any is not."""
-    short_name = KIND.sub("", name)
-    kind = {"f64": "d", "f16": "e", "bf16": "e"}.get(name.removeprefix(f"{short_name}_"), "f")
-    signature = KERNELS[short_name]
-    grid = (2, 3 if short_name in ("cnn_fold", "cnn_relu_backward_bias", "cnn_bias_gradient") else 1, 1)
-    function = kernel(cuda, name.encode())[1]
-    arrays = [i for i, given in enumerate(signature) if isinstance(given, str) and given != "r"]
-    for short in (None, *arrays):
-        values: list[object] = []
-        for i, given in enumerate(signature):
-            if not isinstance(given, str):
-                values.append(given if isinstance(given, c_int) else c_int64(given))
-            elif given == "r":
-                values.append((c_double if kind == "d" else c_float)(0.5))
-            else:
-                size = {"t": struct.calcsize(kind), "d": 8, "h": 2}[given[0]] * int(given[1:])
-                values.append(cuda.put(bytes(size - (i == short))))
-        assert launch_any(cuda, function, tuple(values), grid) == (0 if short is None else 1)
+@looped(("name", "n", "source", "to", "reason"), [
+    ("narrow", 5, 32, 20, "thread 5 reads 8 bytes {outside} (byte 32 of an allocation of 32)"),
+    ("narrow", 4, 32, 12, "thread 4 writes 4 bytes {outside} (byte 12 of an allocation of 12)"),
+    ("narrow", 4, 32, 0, "thread 1 writes 4 bytes {outside} (no memory of a device)"),
+    # As where an address is taken for a number
+    ("narrow", 1 << 40, 32, 16, "thread 1 reads 8 bytes {outside} (byte 2048 of an allocation of 32)"),
+    # In place: thread 2 writes what thread 1 has read
+    ("narrow", 4, 32, "source", "thread 2 writes byte 4 of an allocation of 32, which another thread has read"),
+    # Each thread its own number
+    ("copy", 8, 32, "source", ""), ("accumulate", 8, 32, "source", ""),
+    # y is the bias, too, of one channel
+    ("add_bias", 4, 32, "source", "thread 2 reads byte 0 of an allocation of 32, which another thread has written")])
+def test_what_a_kernel_touches(cuda: Calls, name: str, n: int, source: int, to: object, reason: str) -> None:
+    """Beside its arrays, and what another thread of the launch works on; the kernel ends there."""
+    function, given = kernel(cuda, f"cnn_{name}_f32".encode())[1], cuda.put(bytes(source))
+    place = given if to == "source" else cuda.put(bytes(int(str(to)))) if to else c_void_p()
+    before = cuda.counter("complaints")
+    assert launch(cuda, function, n, given, place, *((4, 1) if name == "add_bias" else ())) == 0
     cuda.wait()
+    assert cuda.counter("complaints") - before == bool(reason)
+    outside = "outside of what its arguments point to"
+    assert not reason or cuda.reason() == f"cnn_{name}_f32: {reason.format(outside=outside)}"
+
+
+def test_signatures_are_those_of_the_ptx() -> None:
+    """Which arguments are arrays, and which of these are written, also by way of other registers."""
+    parameters = ", ".join([".param .u64 k_param_0", ".param .u64 .ptr .align 1 k_param_1",
+                            ".param .u64 .ptr .align 1 k_param_2", ".param .f32 k_param_3"])
+    body = """
+        ld.param.b64 %rd1, [k_param_1];
+        ld.param.b64 %rd2, [k_param_2];
+        add.s64 %rd3, %rd2, %rd9;
+        @%p1 mov.b64 %rd4, %rd3;
+        ld.global.b32 %r1, [%rd1+4];
+        st.global.b32 [%rd4+8], %r1;"""
+    assert signature(parameters, body) == "irpf"

@@ -35,10 +35,6 @@ enum object_kind {
    A_MODULE,
    A_KERNEL,
    A_CUDNN_HANDLE,
-   A_TENSOR,
-   A_FILTER,
-   A_CONVOLUTION,
-   AN_ACTIVATION,
    A_GRAPH_PART,
    A_CUDA_GRAPH,
    A_GRAPH_EXEC,
@@ -124,23 +120,6 @@ cudaError_t cuda_begun(int planted);
    if (unsafe) return cuda_failed(unsafe)
 // A call that frees does so in any case, and then gives the planted or fatal status, as the real ones do
 
-// --- launch.c, kernels.c: the project's kernels, as C
-union value {
-   int64_t i;
-   int32_t w;
-   float f;
-   double d;
-   void *p;
-};
-struct kernel;
-struct launch {
-   const struct kernel *kernel;
-   dim3 grid, block;
-   union value v[MAX_ARGUMENTS];
-};
-struct kernel {
-   const char *name;
-   const char *arguments; // i integer(8), w integer(4), f real(4), d real(8), p address
-   int (*ranges)(const struct launch *launch, struct range *ranges); // what the kernel may touch
-};
-const struct kernel *find_kernel(const char *name);
+// --- touch.c: runs a kernel, which may touch the allocations of these ranges and no other
+void launch_watched(const char *kernel, const unsigned grid[3], const unsigned block[3], void **arguments,
+                    const struct range *ranges, int n);

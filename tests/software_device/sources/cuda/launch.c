@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Modules with kernels, and launches. The PTX text is looked at, not compiled: what runs is the PTX that is tracked, as
-// C (tests/software_device/ptx_as_c.py).
+// C (tests/software_device/ptx_as_c.py), which also says what arguments a kernel has.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device.h"
+#include "blocks.h"
 #include "strict.h"
 
 enum { MAX_GRID_X = 65536, THREADS = 256 };
@@ -18,7 +19,32 @@ struct CUfunc_st {
    const struct kernel *kernel;
 };
 
-int cnn_host_launch(const char *name, const unsigned grid[3], const unsigned block[3], void **arguments);
+// i integer(8), w integer(4), f real(4), d real(8), p an array that is written, r one that is only read
+extern const struct kernel {
+   const char *name;
+   void (*run)(void **arguments);
+   const char *arguments;
+} cnn_host_table[];
+extern const int cnn_host_kernels;
+
+struct launch {
+   const struct kernel *kernel;
+   dim3 grid, block;
+   union value {
+      int64_t i;
+      int32_t w;
+      float f;
+      double d;
+      void *p;
+   } v[MAX_ARGUMENTS];
+};
+
+static const struct kernel *find_kernel(const char *name)
+{
+   for (int i = 0; i < cnn_host_kernels; i++)
+      if (!strcmp(cnn_host_table[i].name, name)) return &cnn_host_table[i];
+   return NULL;
+}
 
 // PTX starts with comments, then the .version, .target and .address_size directives (PTX ISA reference)
 static bool looks_like_ptx(const char *text)
@@ -77,7 +103,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
       return CUDA_ERROR_NOT_FOUND;
    }
    if (!find_kernel(name)) {
-      complain("cuModuleGetFunction: kernels.c of this device does not know %s", name);
+      complain("cuModuleGetFunction: the tracked PTX has no %s", name);
       return CUDA_ERROR_NOT_FOUND;
    }
    *function = object_new(A_KERNEL, sizeof **function);
@@ -96,6 +122,26 @@ CUresult cuModuleUnload(CUmodule module)
    return driver_begun(call.planted);
 }
 
+// Each array that is there, to the end of its allocation; -1 after a complaint
+static int find_ranges(const struct launch *launch, struct range *ranges)
+{
+   int n = 0;
+   for (int i = 0; launch->kernel->arguments[i]; i++) {
+      bool write = launch->kernel->arguments[i] == 'p';
+      char *at = launch->v[i].p, what[96];
+      if ((!write && launch->kernel->arguments[i] != 'r') || !at) continue;
+      snprintf(what, sizeof what, "%s: argument %d", launch->kernel->name, i + 1);
+      const struct block *b = block_at(at);
+      if ((uintptr_t)at % 16) {
+         complain("%s: %p is not a multiple of 16", what, (void *)at);
+         return -1;
+      }
+      if (!device_range(at, 1, current_device, what)) return -1;
+      ranges[n++] = (struct range){at, (size_t)(b->address + b->bytes - at), write};
+   }
+   return n;
+}
+
 static void run_launch(void *data)
 {
    struct launch *launch = data;
@@ -103,8 +149,8 @@ static void run_launch(void *data)
    const unsigned block[] = {launch->block.x, launch->block.y, launch->block.z};
    void *arguments[MAX_ARGUMENTS];
    for (int i = 0; i < MAX_ARGUMENTS; i++) arguments[i] = &launch->v[i];
-   if (cnn_host_launch(launch->kernel->name, grid, block, arguments) != 0)
-      complain("%s: not among the kernels built for the host", launch->kernel->name);
+   struct range ranges[MAX_RANGES];
+   launch_watched(launch->kernel->name, grid, block, arguments, ranges, find_ranges(launch, ranges));
 }
 
 static bool grid_legal(const char *name, dim3 grid, dim3 block)
@@ -117,32 +163,6 @@ static bool grid_legal(const char *name, dim3 grid, dim3 block)
    if (!grid.x || !grid.y || !grid.z || grid.x > MAX_GRID_X || grid.y > 65535 || grid.z > 65535) {
       complain("%s: a grid of %u x %u x %u blocks", name, grid.x, grid.y, grid.z);
       return false;
-   }
-   return true;
-}
-
-// ReLU backward may put its result where one of its operands was
-static bool in_place(const char *name, const struct range *a, const struct range *b)
-{
-   return strstr(name, "relu_backward") && a->address == b->address && a->bytes == b->bytes;
-}
-
-static bool ranges_legal(const char *name, const struct range *ranges, int n)
-{
-   char what[96];
-   for (int i = 0; i < n; i++) {
-      strcat(strncpy(what, name, 64), ": an array");
-      if ((uintptr_t)ranges[i].address % 16) {
-         complain("%s: %p is not a multiple of 16", what, ranges[i].address);
-         return false;
-      }
-      if (!device_range(ranges[i].address, ranges[i].bytes, current_device, what)) return false;
-      for (int j = 0; j < i; j++)
-         if ((ranges[i].write || ranges[j].write) && !in_place(name, &ranges[i], &ranges[j]) &&
-             overlap(ranges[i].address, ranges[i].bytes, ranges[j].address, ranges[j].bytes)) {
-            complain("%s: arrays %d and %d overlap", name, j + 1, i + 1);
-            return false;
-         }
    }
    return true;
 }
@@ -178,8 +198,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
    struct launch launch = {.kernel = function->kernel, .grid = grid, .block = block};
    copy_arguments(&launch, arguments);
    struct range ranges[MAX_RANGES];
-   int n = launch.kernel->ranges(&launch, ranges);
-   if (n < 0 || !ranges_legal(name, ranges, n)) return CUDA_ERROR_INVALID_VALUE;
+   int n = find_ranges(&launch, ranges);
+   if (n < 0) return CUDA_ERROR_INVALID_VALUE;
    int lane = lane_of(stream, current_device);
    cudaError_t status = enqueue(lane, name, ranges, n, run_launch, &launch, sizeof launch);
    if (status) return (CUresult)status;

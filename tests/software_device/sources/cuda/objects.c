@@ -5,10 +5,8 @@
 #include "device.h"
 
 const char *const object_names[OBJECT_KINDS] = {
-   "object",          "stream",         "event",           "module",         "kernel",
-   "cuDNN handle",    "tensor descriptor", "filter descriptor",    "convolution descriptor",
-   "activation descriptor", "graph descriptor",
-   "CUDA graph",      "executable CUDA graph"};
+   "object", "stream", "event", "module", "kernel", "cuDNN handle", "graph descriptor", "CUDA graph",
+   "executable CUDA graph"};
 
 static struct object *objects;
 

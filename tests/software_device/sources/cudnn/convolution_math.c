@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The three convolutions, as plain loops over float64 copies in NCHW order.
 //
-// What the descriptors say is done: the mode (CONVOLUTION flips the filter), the formats, groups, dilation, and
-// the math type (float32 with any but FMA_MATH is rounded to TF32). The workspace is overwritten with NaN.
+// What the descriptors say is done: the mode (CONVOLUTION flips the filter), the formats, groups, dilation; tensor
+// cores round float32 to TF32. The workspace is overwritten with NaN.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,20 +75,19 @@ static void convolve(const struct geometry *g, double *x, double *w, double *y)
          }
 }
 
-// act(alpha*conv + alpha2*z + bias), and 0 where a mask is not positive
+// relu(alpha*conv + bias), and 0 where a mask is not positive
 static void epilogue(const struct convolution_job *job, const struct array *a, double *values)
 {
    size_t pixels = (size_t)(a->dim[2] * a->dim[3]), n = array_elements(a);
    double *bias = job->bias ? load_array(&job->bias_array, job->bias) : NULL;
-   double *z = job->alpha2 != 0 ? load_array(a, job->z) : NULL, *mask = job->mask ? load_array(a, job->mask) : NULL;
+   double *mask = job->mask ? load_array(a, job->mask) : NULL;
    for (size_t i = 0; i < n; i++) {
       double value = job->alpha * values[i];
       if (bias) value += bias[i / pixels % (size_t)a->dim[1]];
-      if (z) value += job->alpha2 * z[i];
-      values[i] = mask && !(mask[i] > 0) ? 0 : activate(&job->activation, value);
+      bool zero = job->relu && !(value > 0) && (value == value || job->nan != CUDNN_PROPAGATE_NAN);
+      values[i] = zero || (mask && !(mask[i] > 0)) ? 0 : value;
    }
    free(bias);
-   free(z);
    free(mask);
 }
 
@@ -114,7 +113,7 @@ void run_convolution(void *data)
    for (int i = 0; i < 3; i++) {
       size_t n = array_elements(arrays[i]);
       values[i] = i == (int)g->pass ? calloc(n, sizeof(double)) : load_array(arrays[i], addresses[i]);
-      if (arrays[i]->type == CUDNN_DATA_FLOAT && g->conv.math != CUDNN_FMA_MATH) round_to_tf32(values[i], n);
+      if (arrays[i]->type == CUDNN_DATA_FLOAT && job->tf32) round_to_tf32(values[i], n);
    }
    bool flipped = g->conv.mode == CUDNN_CONVOLUTION;
    if (flipped && g->pass != BACKWARD_FILTER) flip(values[2], g->w.dim);

@@ -103,7 +103,6 @@ int engine_numerical_notes(int number, cudnnBackendNumericalNote_t *notes);
 int engine_behavior_notes(int number, cudnnBackendBehaviorNote_t *notes);
 
 // --- cudnn_graph_plans.c
-enum { MOST_PLAN_TEXT = 8192 };
 struct plan {
    struct engine engine;
    bool has_handle;
@@ -111,8 +110,6 @@ struct plan {
 };
 st finalize_device(struct part *part);
 st finalize_plan(struct part *part);
-// The length, without the NUL that is behind it
-int64_t plan_text(const struct engine *e, char text[MOST_PLAN_TEXT]);
 
 // --- cudnn_graph_run.c
 st finalize_pack(struct part *part);

@@ -101,8 +101,7 @@ static const struct attribute engine[] = {
 static const struct attribute plan[] = {
    HANDLE(EXECUTION_PLAN_HANDLE),
    PART(EXECUTION_PLAN_DEVICEPROP, OPTIONAL, DEVICEPROP, "device properties"),
-   PART(EXECUTION_PLAN_ENGINE_CONFIG, OPTIONAL, ENGINECFG, "engine configuration"),
-   TEXT(EXECUTION_PLAN_JSON_REPRESENTATION, OPTIONAL, "JSON representation"),
+   PART(EXECUTION_PLAN_ENGINE_CONFIG, REQUIRED, ENGINECFG, "engine configuration"),
    INTEGERS(EXECUTION_PLAN_WORKSPACE_SIZE, 1, RESULT, 0, 0, "workspace size"),
 };
 static const struct attribute pack[] = {

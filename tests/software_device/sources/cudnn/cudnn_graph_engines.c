@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Engines of the graph API: which patterns each takes, what it says of itself, and the order in which they are offered.
 //
-// As among the algorithms of the old interface, traps come first: TF32, an engine that never becomes a plan, jitter,
+// Traps come first: TF32, an engine that never becomes a plan, jitter,
 // transforms, large workspaces. What cuDNN compiles at run time comes last. As cuDNN 9.19 has it, the filter gradients'
 // engine 17 is Winograd's and has no note of that.
 #include <string.h>

@@ -51,11 +51,9 @@ st finalize_convolution(struct part *part)
       conv->stride[i] = (int)stride[i];
       conv->dilation[i] = (int)dilation[i];
    }
-   conv->set = true;
    conv->groups = 1;
    conv->mode = (cudnnConvolutionMode_t)integer_of(part, CUDNN_ATTR_CONVOLUTION_CONV_MODE, 0);
    conv->compute = (cudnnDataType_t)integer_of(part, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, 0);
-   conv->math = CUDNN_FMA_MATH;
    return CUDNN_STATUS_SUCCESS;
 }
 

@@ -95,10 +95,10 @@ static struct convolution_job job_of(const struct engine *e, void *const data[PL
    const struct pattern *p = &e->pattern;
    struct convolution_job job = {.g = p->g, .x = data[AT_X], .w = data[AT_W], .y = data[AT_Y], .bias = data[AT_BIAS],
                                  .mask = data[AT_MASK], .bias_array = p->bias, .alpha = p->alpha, .beta = p->beta};
-   job.g.conv.math = engine_uses_tensor_cores(e->number) ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+   job.tf32 = engine_uses_tensor_cores(e->number);
    job.jitter = engine_is_random(e->number);
-   job.activation.mode = p->relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY;
-   job.activation.nan = p->nan;
+   job.relu = p->relu;
+   job.nan = p->nan;
    job.fused = is_fused(p);
    return job;
 }

@@ -82,16 +82,3 @@ void round_to_tf32(double *values, size_t n)
       values[i] = (double)value;
    }
 }
-
-double activate(const struct activation *a, double x)
-{
-   bool keep_nan = a->nan == CUDNN_PROPAGATE_NAN;
-   switch (a->mode) {
-   case CUDNN_ACTIVATION_RELU: return x > 0 || (x != x && keep_nan) ? x : 0;
-   case CUDNN_ACTIVATION_CLIPPED_RELU: return x != x ? (keep_nan ? x : 0) : fmin(fmax(x, 0), a->coef);
-   case CUDNN_ACTIVATION_SIGMOID: return 1 / (1 + exp(-x));
-   case CUDNN_ACTIVATION_TANH: return tanh(x);
-   case CUDNN_ACTIVATION_ELU: return x > 0 ? x : a->coef * expm1(x);
-   default: return x;
-   }
-}
