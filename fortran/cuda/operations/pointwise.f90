@@ -3,8 +3,9 @@
 !> types.
 module cnn_cuda_operations_pointwise
    use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr, c_size_t
+   use cnn_core_calls, only : add_bias_call, sum_to_call
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : bytes_of, dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
+   use cnn_core_kinds, only : bytes_of, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
    use cnn_core_tensor, only : address_after, aligned, tensor_type
    use cnn_cuda_device_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_bias_gradient, kernel_f16_to_f32, &
       & kernel_f32_to_bf16, kernel_f32_to_f16, kernel_relu_backward
@@ -121,7 +122,7 @@ contains
       type(tensor_type), intent(in) :: y
       !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
-      call compute(device, "add_bias", [bias, y], [integer ::], [real(dp) ::], error)
+      call compute(device, add_bias_call(bias, y), error)
    end subroutine add_to_channels
 
    !> The kernel of the gradient keeps of one array what is not negative or 0 in the other: here both are the input
@@ -159,7 +160,7 @@ contains
       else
          channels = db
          channels%extent = [1, 1, db%extent(1), 1]
-         call compute(device, "sum_to", [dy, channels], [integer ::], [1.0_dp], error)
+         call compute(device, sum_to_call(dy, 1.0_dp, channels), error)
       end if
    end subroutine sum_channels
 
