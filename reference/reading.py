@@ -84,7 +84,9 @@ def _copy(module: nn.Module) -> nn.Module:
 
 def _check_module(module: nn.Module) -> None:
     """Refuse what makes a module compute something else than its forward says."""
-    if nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
+    # torch 2.6 has no _has_any_global_hook, and these as all others have them
+    if any(getattr(nn.modules.module, f"_global_{kind}_hooks")
+           for kind in ("backward_pre", "backward", "forward_pre", "forward")):
         raise InputError("there are hooks of all modules (torch.nn.modules.module.register_module_...), expected none")
     for name, part in module.named_modules():
         what = f"layer '{name}'" if name else "the model"

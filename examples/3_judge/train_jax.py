@@ -1,4 +1,7 @@
-"""The MLP of train_numpy.py in JAX: its gradients, compiled by XLA, and Adam. It reads fixture.h5, writes result.h5."""
+"""The MLP of train_numpy.py in JAX (pip install jax): its gradients, compiled by XLA, and Adam.
+
+The commands are those of train_numpy.py, with this program in its place.
+"""
 
 import h5py
 import jax

@@ -1,5 +1,6 @@
 """A program of somebody else's: an MLP in numpy, trained by Adam. It reads fixture.h5 and writes result.h5.
 
+python mlp.py
 python -m reference.export fixture.h5 --model mlp:network --input x.npy --target y.npy --optimizer adam --steps 3
 python train_numpy.py
 python -m bridge.compare fixture.h5 result.h5

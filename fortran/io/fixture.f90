@@ -252,11 +252,11 @@ contains
                if (network%parameters%memory_count(number) > 0) then
                   is_wanted = .true.
                   ! Adam's average is worth what their number says, a momentum asks only whether there is one
-                  if (self%optimizer%states() > 1 .and. .not. self%file%has_attribute(group, "updates")) then
-                     missing = "attribute updates of "//group
+                  if (self%optimizer%states() > 1) then
+                     if (.not. self%file%has_attribute(group, "updates")) missing = "attribute updates of "//group
                   end if
-               else if (len(missing) == 0 .and. .not. says_none(self, group)) then
-                  missing = group
+               else if (len(missing) == 0) then
+                  if (.not. says_none(self, group)) missing = group
                end if
             end associate
          end do

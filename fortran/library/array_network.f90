@@ -7,7 +7,7 @@ module cnn_library_array_network
    use cnn_core_text, only : name_type, to_text
    use cnn_core_version, only : version
    use cnn_io_saved_network, only : open_network, save_network
-   use cnn_library_any_kind, only : integer_of, is_integer, is_true, long_of
+   use cnn_library_any_kind, only : check_seed, integer_of, long_of, read_truth
    use cnn_library_arrays, only : array_type
    use cnn_library_gradients, only : copy_gradients, count_parameters => parameter_count
    use cnn_library_initialize, only : initialize
@@ -124,15 +124,6 @@ contains
       call begin_training(call%state, device, seed)
       call build_state(call%state, error, loss, reduction, precision, keep_activations, initialization)
    end subroutine build
-
-   subroutine check_seed(seed, error)
-      !> As of `build`
-      class(*), intent(in), optional :: seed
-      !> It is no integer
-      type(error_type), allocatable, intent(out) :: error
-      if (.not. present(seed)) return
-      if (.not. is_integer(seed)) call fail(error, "seed: expected an integer")
-   end subroutine check_seed
 
    !> As a new network is
    subroutine begin_training(state, device, seed)
@@ -267,12 +258,14 @@ contains
       class(array_network_type), intent(inout) :: self
       !> Which of both
       class(*), intent(in) :: training
-      !> It is not built
+      !> It is not built, or that is no logical
       type(error_type), allocatable, intent(out) :: error
       type(call_type) :: call
-      call call%begin(self%place, call_changes, error)
+      logical :: wanted
+      call read_truth("training", training, wanted, error)
+      if (.not. allocated(error)) call call%begin(self%place, call_changes, error)
       if (allocated(error)) return
-      call%state%is_training = is_true(training)
+      call%state%is_training = wanted
       call call%state%model%set_training(call%state%is_training)
    end subroutine set_training
 
@@ -282,7 +275,7 @@ contains
       class(array_network_type), intent(inout) :: self
       !> layer.weight or layer.bias
       character(len=*), intent(in) :: name
-      !> No such parameter
+      !> No such parameter, or no logical
       type(error_type), allocatable, intent(out) :: error
       !> Whether to leave it as it is; yes where it is not given
       class(*), intent(in), optional :: frozen
@@ -291,8 +284,8 @@ contains
       type(shape_type) :: shape
       logical :: wanted
       wanted = .true.
-      if (present(frozen)) wanted = is_true(frozen)
-      call call%begin(self%place, call_changes, error)
+      if (present(frozen)) call read_truth("frozen", frozen, wanted, error)
+      if (.not. allocated(error)) call call%begin(self%place, call_changes, error)
       if (.not. allocated(error)) call find_parameter(call%state%model, name, parameter, shape, error)
       if (.not. allocated(error)) call call%state%model%parameters%freeze(parameter%number, wanted)
    end subroutine freeze

@@ -1,11 +1,11 @@
 ! SPDX-License-Identifier: MIT
 !> Layers by torch's names and arguments, for `network_type%add`.
 !>
-!> Integers and logicals may be of any kind. A height and a width are alike here. Others, and every operation that has
-!> no function here, are had as `layer("type", "name=numbers ...")`, as exchange files have them.
+!> Integers and logicals may be of any kind of 8 to 64 bits. A height and a width are alike here. Others, and every
+!> operation that has no function here, are had as `layer("type", "name=numbers ...")`, as exchange files have them.
 module cnn_library_layers
    use cnn_core_kinds, only : dp
-   use cnn_library_any_kind, only : is_true, number_of
+   use cnn_library_any_kind, only : flag_of, number_of
    use cnn_operations_attributes, only : attribute_type, attributes_from, attributes_type
    implicit none
    private
@@ -191,7 +191,7 @@ contains
       character(len=*), intent(in) :: name
       !> Whether it is 1
       class(*), intent(in), optional :: value
-      if (present(value)) call self%put_numbers(name, [merge(1.0_dp, 0.0_dp, is_true(value))])
+      if (present(value)) call self%put_numbers(name, [flag_of(value)])
    end subroutine put_flag
 
    subroutine put_numbers(self, name, numbers)

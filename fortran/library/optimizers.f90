@@ -2,8 +2,9 @@
 !> Optimizers by torch's names and arguments. The learning rate of the next step is `optimizer%lr`, which may be changed
 !> from step to step, as schedules do. Settings that are out of their range are an error of the step.
 module cnn_library_optimizers
+   use, intrinsic :: ieee_arithmetic, only : ieee_quiet_nan, ieee_value
    use cnn_core_kinds, only : dp
-   use cnn_library_any_kind, only : is_true
+   use cnn_library_any_kind, only : read_logical
    use cnn_core_sgd, only : sgd_type
    use cnn_optimizers_adam, only : adam_type
    use cnn_optimizers_sgd, only : sgd_optimizer_type
@@ -27,11 +28,16 @@ contains
       !> No
       class(*), intent(in), optional :: nesterov
       type(sgd_type) :: settings
+      logical :: is_logical
       settings%lr = lr
       if (present(momentum)) settings%momentum = momentum
       if (present(dampening)) settings%dampening = dampening
       if (present(weight_decay)) settings%weight_decay = weight_decay
-      if (present(nesterov)) settings%nesterov = is_true(nesterov)
+      if (present(nesterov)) then
+         call read_logical(nesterov, settings%nesterov, is_logical)
+         ! The step refuses settings that are not finite, and so what is no logical
+         if (.not. is_logical) settings%dampening = ieee_value(0.0_dp, ieee_quiet_nan)
+      end if
       sgd = sgd_optimizer_type(settings)
    end function sgd
 

@@ -127,7 +127,8 @@ contains
          call self%view(i, layer)
          do j = 1, size(layer%parameters)
             associate (one => layer%parameters(j))
-               if (self%parameters%is_frozen(one%number) .or. is_finite(one%gradient)) cycle
+               if (self%parameters%is_frozen(one%number)) cycle
+               if (is_finite(one%gradient)) cycle
                call fail_to_converge(error, "step "//to_text(self%steps_done)//": the gradient of "//layer%name// &
                   & "."//trim(layer%parameter_shapes(j)%name)//" holds NaN or infinity, lr = "// &
                   & to_text(optimizer%lr)//": the training diverges (a smaller lr?), and weights and momenta stay "// &

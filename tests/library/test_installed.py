@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import pytest
 from bridge.compare import main as compare
 from tests import ROOT
 from tests.helpers.built_once import built_once
+from tests.helpers.documents import blocks
 from tests.helpers.fortran_ranks import ENVIRONMENT, skip_without_mpi
 
 # Builds everything once more
@@ -32,6 +34,10 @@ del NAMES["gpu_arrays"]
 MPI = NAMES.pop("mpi")
 #: Where meson and ninja are
 PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+DOCUMENT = blocks((ROOT / "docs/fortran.md").read_text(encoding="utf-8"))
+#: What Debian's packages bring that docs/fortran.md asks for, cmake and git not among them; and MPI, for its tests
+ASKED_FOR = ("gfortran", "gcc", "cc", "as", "ld", "ar", "meson", "ninja", "pkg-config", "python3", "sh", "cp", "rm",
+             "mpifort")
 
 
 def run(*command: str | Path, folder: Path, **environment: str) -> str:
@@ -42,18 +48,37 @@ def run(*command: str | Path, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
+def typed(beginning: str) -> str:
+    """The block of docs/fortran.md that begins so."""
+    (found,) = (block.text for block in DOCUMENT if block.text.startswith(beginning))
+    return found
+
+
+def copy_library(folder: Path) -> None:
+    """The sources that the library is built from."""
+    shutil.copytree(ROOT / "fortran", folder / "fortran")
+    for name in ("meson.build", "meson_options.txt"):
+        shutil.copy(ROOT / name, folder)
+
+
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Moved after it was installed, as a package is."""
+    """By the commands and programs of docs/fortran.md, without a warning; then moved, as a package is."""
     for program in ("meson", "gfortran", "pkg-config"):
         if shutil.which(program, path=PATH) is None:
             pytest.skip(f"skipped, because {program} is not on the search path")
 
     def build(folder: Path) -> None:
-        run("meson", "setup", folder / "build", ROOT, "-Dpython=false", "-Dmpi=auto", "-Dlevels=machine",
-            "--libdir=lib", f"--prefix={folder / 'first'}", folder=folder)
-        run("meson", "install", "-C", folder / "build", "--destdir", folder / "stage", folder=folder)
-        shutil.copytree(folder / "stage" / (folder / "first").relative_to("/"), folder / "prefix", symlinks=True)
+        sources, programs = folder / "sources", folder / "programs"
+        copy_library(sources)
+        programs.mkdir()
+        for program in ASKED_FOR:
+            if found := shutil.which(program, path=PATH):
+                (programs / program).symlink_to(found)
+        setup, install = typed("meson setup").splitlines()
+        run("/bin/bash", "-ec", f"{setup} -Dmpi=auto -Dlevels=machine -Dwerror=true --libdir=lib\n"
+            f"{install} --destdir {folder / 'stage'}", folder=sources, HOME=str(folder), PATH=str(programs))
+        shutil.copytree(folder / "stage" / (folder / "cnn").relative_to("/"), folder / "prefix", symlinks=True)
 
     return built_once(tmp_path_factory, "library", build) / "prefix"
 
@@ -76,10 +101,15 @@ def by_cmake(prefix: Path, folder: Path) -> Callable[[str], Path]:
     return lambda name: folder / "build" / name
 
 
-def by_meson(prefix: Path, folder: Path) -> Callable[[str], Path]:
-    shutil.copytree(EXAMPLES, folder / "examples")
+def describe(prefix: Path, folder: Path) -> None:
+    """The file for pkg-config, of the folder that the library was moved to."""
     written = (prefix / "lib/pkgconfig/cnn.pc").read_text(encoding="utf-8")
     (folder / "cnn.pc").write_text(re.sub(r"^prefix=.*", f"prefix={prefix}", written, flags=re.MULTILINE), "utf-8")
+
+
+def by_meson(prefix: Path, folder: Path) -> Callable[[str], Path]:
+    shutil.copytree(EXAMPLES, folder / "examples")
+    describe(prefix, folder)
     run("meson", "setup", "build", "examples", f"--pkg-config-path={folder}", folder=folder)
     run("meson", "compile", "-C", "build", folder=folder)
     return lambda name: folder / "build" / name
@@ -97,6 +127,17 @@ def by_fpm(prefix: Path, folder: Path) -> Callable[[str], Path]:
 
 
 BUILDS = {"pkg-config": by_pkg_config, "cmake": by_cmake, "meson": by_meson, "fpm": by_fpm}
+
+
+def test_the_first_program(prefix: Path, tmp_path: Path) -> None:
+    """Typed as docs/fortran.md has it."""
+    commands = typed("export PKG_CONFIG_PATH")
+    (tmp_path / "first.f90").write_text(typed("program first"), encoding="utf-8")
+    described = tmp_path / re.findall(r"=\$HOME/(.*)", commands)[0]
+    described.mkdir(parents=True)
+    describe(prefix, described)
+    said = run("bash", "-ec", commands, folder=tmp_path, HOME=str(tmp_path))
+    assert said.startswith("loss ") and float(said.split()[-1]) < 0.01
 
 
 @pytest.mark.parametrize("build", BUILDS)
@@ -205,9 +246,7 @@ def test_as_a_part_of_another_project(build: str, tmp_path: Path) -> None:
         if shutil.which(program, path=PATH) is None:
             pytest.skip(f"skipped, because {program} is not on the search path")
     copy = tmp_path / "subprojects/fortran-torch-bridge"
-    shutil.copytree(ROOT / "fortran", copy / "fortran")
-    for name in ("meson.build", "meson_options.txt"):
-        shutil.copy(ROOT / name, copy)
+    copy_library(copy)
     shutil.copy(NAMES["checkpoint"], tmp_path)
     if build == "meson":
         (tmp_path / "meson.build").write_text(SUBPROJECT, encoding="utf-8")
@@ -270,3 +309,21 @@ def test_programs_of_flang_use_it(by_flang: Path, tmp_path: Path) -> None:
     python = run(sys.executable, NAMES["inference"].with_suffix(".py"), folder=tmp_path, PYTHONPATH=str(ROOT))
     assert run(tmp_path / "inference", folder=tmp_path).split() == python.split()
     assert float(run(tmp_path / "adjoint", folder=tmp_path).split()[-1]) < 1e-7
+
+
+MAJOR, MINOR, PATCH = (int(number) for number in importlib.metadata.version("fortran-torch-bridge").split("."))
+
+
+@pytest.mark.parametrize(("asked", "fits"), [
+    ("", True), (f"{MAJOR}.{MINOR}", True), (f"{MAJOR}.{MINOR}.{PATCH} EXACT", True),
+    (f"{MAJOR}.{MINOR}.{PATCH + 1}", False), (f"{MAJOR}.{MINOR} EXACT", False), (f"{MAJOR}.{MINOR + 1}", False),
+    (f"{MAJOR}.{max(MINOR - 1, 0)}", MINOR == 0), (f"{MAJOR + 1}.{MINOR}", False)])
+def test_cmake_is_told_which_versions_fit(asked: str, fits: bool, prefix: Path, tmp_path: Path) -> None:
+    """Those of one minor number, from the asked one on."""
+    if shutil.which("cmake") is None:
+        pytest.skip("skipped, because cmake is not on the search path")
+    (tmp_path / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.18)\nproject(mine NONE)\nfind_package(cnn {asked})\n"
+        'file(WRITE "${CMAKE_BINARY_DIR}/found" "${cnn_FOUND}")\n', encoding="utf-8")
+    run("cmake", "-B", "build", f"-DCMAKE_PREFIX_PATH={prefix}", folder=tmp_path)
+    assert (tmp_path / "build/found").read_text(encoding="utf-8") == str(int(fits))

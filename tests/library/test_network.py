@@ -32,6 +32,11 @@ MESSAGES = {
     "no layers": ["model: no layers, expected one or more"],
     "kernel of 0": ["model: layer conv has kernel_size 0.0, 0.0, expected (height, width), integers from 1 to 65536",
                     ] * 2,
+    "kernel of a real number": [
+        "model: layer conv has kernel_size NaN, NaN, expected (height, width), integers from 1 to 65536"],
+    "an integer for a truth": ["model: layer conv has bias NaN, expected 0 or 1", "sgd: dampening is not finite",
+                               "training: expected a logical"],
+    "a text for a truth": ["frozen: expected a logical"],
     "unknown layer": ["model: layer a has type nothing, which is no operation that is known here"],
     "unknown device": ["device tpu: unknown, expected cpu or cuda"],
     "unknown precision": ["precision float16: unknown, expected float32 or float64"],
@@ -73,6 +78,11 @@ def test_a_wrong_call_is_one_clear_error(kinds: tuple[str, ...], tmp_path: Path)
         what, _, message = line.partition(": ")
         found.setdefault(what, []).append(message)
     assert found == MESSAGES
+
+
+def test_integers_and_logicals_of_every_kind(tmp_path: Path) -> None:
+    """A logical of one byte, as C's, is not taken for false."""
+    assert printed(compiled(PROGRAMS / "kinds.f90", tmp_path, *SANITIZED)) == ["outputs T", "weights T"]
 
 
 @pytest.mark.parametrize("kinds", [(), ("-fdefault-integer-8",)])

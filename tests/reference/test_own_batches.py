@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -122,10 +123,9 @@ def test_programs_of_others_are_right(program: str, tmp_path: Path, monkeypatch:
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "examples/3_judge"))
-    np.save("x.npy", RNG.standard_normal((16, 12), dtype=np.float32))
-    np.save("y.npy", RNG.standard_normal((16, 3), dtype=np.float32))
-    assert main(["fixture.h5", "--model", "mlp:network", "--input", "x.npy", "--target", "y.npy", "--optimizer", "adam",
-                 "--steps", "3"]) == 0
+    _, batch, exported, *_ = (ROOT / "examples/3_judge/train_numpy.py").read_text("utf-8").split("\npython ")
+    subprocess.run([sys.executable, ROOT / "examples/3_judge" / batch], check=True)
+    assert main(shlex.split(exported.removeprefix("-m reference.export"))) == 0
     source = ROOT / f"examples/3_judge/{program}.py"
     subprocess.run([sys.executable, source], check=True)
     assert compare(["fixture.h5", "result.h5"]) == 0

@@ -5,7 +5,7 @@ module cnn_cuda_operations_pointwise
    use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr, c_size_t
    use cnn_core_calls, only : add_bias_call, sum_to_call
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : bytes_of, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
+   use cnn_core_kinds, only : bytes_of, dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
    use cnn_core_tensor, only : address_after, aligned, tensor_type
    use cnn_cuda_device_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_bias_gradient, kernel_f16_to_f32, &
       & kernel_f32_to_bf16, kernel_f32_to_f16, kernel_relu_backward

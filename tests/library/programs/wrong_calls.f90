@@ -5,7 +5,7 @@ program wrong_calls
    use, intrinsic :: iso_c_binding, only : c_null_ptr
    use cnn
    implicit none
-   type(network_type) :: net, other, late
+   type(network_type) :: net, other, late, real_numbers, no_truth
    type(error_type), allocatable :: error
    real(sp) :: x(8, 8, 1, 2), y(8, 8, 1, 2), w(3, 3, 1, 2), five(8, 8, 1, 2, 1)
    real(dp) :: double(8, 8, 1, 2), loss
@@ -29,6 +29,12 @@ program wrong_calls
    call say("kernel of 0")
    call other%forward(x, y, error)
    call say("kernel of 0")
+   call real_numbers%add("conv", conv2d(1, 2, kernel_size=3.0))
+   call real_numbers%build(error)
+   call say("kernel of a real number")
+   call no_truth%add("conv", conv2d(1, 2, kernel_size=3, bias=1))
+   call no_truth%build(error)
+   call say("an integer for a truth")
    call late%add("a", layer("nothing"))
    call late%build(error)
    call say("unknown layer")
@@ -64,6 +70,12 @@ program wrong_calls
    call say("another target")
    call net%step(x, y, sgd(lr=-0.1_dp), loss, error)
    call say("negative rate")
+   call net%step(x, y, sgd(lr=0.1_dp, nesterov=1), loss, error)
+   call say("an integer for a truth")
+   call net%set_training(1, error)
+   call say("an integer for a truth")
+   call net%freeze("conv.weight", error, "no")
+   call say("a text for a truth")
    call net%forward(device_array(c_null_ptr, [8, 8, 1, 2], sp), device_array(c_null_ptr, [8, 8, 1, 2], sp), error)
    call say("device array")
    call net%get("conv.weigth", w, error)
