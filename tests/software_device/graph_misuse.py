@@ -7,15 +7,9 @@ import struct
 from collections.abc import Callable
 from ctypes import c_void_p
 
-from tests import ROOT
 from tests.software_device import graphs as names
 from tests.software_device.calls import FLOAT, Calls, moved
-from tests.software_device.graphs import CHAR, INT64, PART, POINTER, REAL8, Graphs, W, X, Y
-
-#: Statuses
-BAD, NULL, NOT_FINALIZED, SMALL, SHAPE, OTHER_TYPE, OTHER_KIND = 2000, 2002, 2004, 2006, 2008, 2010, 2012
-NOTHING_YET, OTHER_VERSION, UNSUPPORTED, LAYOUT = 1001, 1002, 3000, 3004
-H200 = (ROOT / "bridge" / "doctor" / "h200.json").read_bytes()
+from tests.software_device.graphs import PART, Graphs, W, X, Y
 
 
 class Small:
@@ -55,37 +49,9 @@ class Small:
         pack = pack or self.g.pack(self.data | new, space)
         return self.cuda.status("cudnnBackendExecute", handle or self.cuda.handle, plan or self.plan, pack)
 
-    def packed(self, ids: list[int], *, n: int | None = None) -> int:
-        """Status of finalizing a pack of these ids."""
-        addresses = [self.data[i] for i in (X, W, Y, 4, X, X)][: n or len(ids)]
-        part = self.g.filled(names.VARIANT_PACK, [(1000, INT64, ids), (1001, POINTER, addresses),
-                                                  (1003, POINTER, [None])])  # fmt: skip
-        return self.g.finalize(part)
-
-    def tensor(self, **changes: tuple[int, list[object]]) -> int:
-        """Status of making a tensor with one attribute set in another way."""
-        part = self.g.filled(names.TENSOR, [(901, names.DATA_TYPE, [FLOAT]), (902, INT64, [1, 2, 3, 4]),
-                                            (903, INT64, [24, 12, 4, 1]), (906, INT64, [1]), (900, INT64, [16])])
-        (name, (kind, values)), = changes.items()
-        return self.g.set(part, int(name[1:]), kind, values) or self.g.finalize(part)
-
     def lacking(self, kind: int, attributes: list[tuple[int, int, list[object]]]) -> int:
         """Status of finalizing a descriptor with just these attributes."""
         return self.g.finalize(self.g.filled(kind, attributes))
-
-    def graph_of(self, *operations: object) -> int:
-        """Status of finalizing a graph."""
-        part = self.g.create(names.OPERATIONGRAPH)
-        return self.g.set(part, 801, PART, operations) or self.g.finalize(part)
-
-    def text(self) -> bytes:
-        """The plan's text."""
-        room = self.g.get(self.plan, names.JSON, CHAR, 0)[1]
-        return bytes(self.g.values(self.plan, names.JSON, CHAR, room))  # type: ignore[arg-type]
-
-    def restored(self, text: bytes) -> int:
-        """Status of making a plan from a text."""
-        return self.lacking(names.EXECUTION_PLAN, [(400, names.HANDLE, [self.cuda.handle]), (405, CHAR, text)])
 
     def gone(self, part: c_void_p) -> c_void_p:
         """A descriptor that is destroyed."""
@@ -93,47 +59,16 @@ class Small:
         self.g.made = [each for each in self.g.made if each is not part]
         return part
 
-    def changed_convolution(self, **changes: list[int]) -> int:
-        """Status of making a convolution descriptor with some attributes set in another way."""
-        new = {int(name[1:]): values for name, values in changes.items()}
-        part = self.g.filled(names.CONVOLUTION, [(100, names.DATA_TYPE, [FLOAT]), (101, names.MODE, [1])])
-        status = 0
-        for name, values in ({102: [1, 1], 103: [1, 1], 104: [1, 1], 105: [1, 1], 106: [2]} | new).items():
-            status = status or self.g.set(part, name, INT64, values)
-        return status or self.g.finalize(part)
-
-    def convolve(self, x: object, w: object, y: object) -> c_void_p:
-        """A forward convolution."""
-        return self.g.convolve(names.FORWARD, self.conv, (x, w, y))
-
-    def convolved(self, x: object, w: object, y: object, beta: float = 0) -> int:
-        """Status of making one."""
+    def convolved(self, x: object, w: object, y: object) -> int:
+        """Status of making a forward convolution."""
         return self.lacking(names.FORWARD, [(702, PART, [self.conv]), (704, PART, [x]), (703, PART, [w]),
-                                            (705, PART, [y]), (701, REAL8, [beta])])  # fmt: skip
+                                            (705, PART, [y])])
 
     def pointwise(self, mode: int, **tensors: object) -> int:
         """Status of making a pointwise operation."""
         how = self.g.finalized(names.POINTWISE, [(0, names.POINTWISE_MODE, [mode]), (1, names.DATA_TYPE, [FLOAT])])
         return self.lacking(names.OPERATION_POINTWISE, [(750, PART, [how]), *(
             (int(name[1:]), PART, [tensor]) for name, tensor in tensors.items())])
-
-    def summed(self, x: object, y: object) -> int:
-        """Status of making a sum."""
-        how = self.g.finalized(names.REDUCTION, [(1600, names.OPERATOR, [0]), (1601, names.DATA_TYPE, [FLOAT])])
-        return self.lacking(names.OPERATION_REDUCTION, [(1612, PART, [how]), (1610, PART, [x]), (1611, PART, [y])])
-
-    def described(self) -> c_void_p:
-        """A plan for a device that is only described."""
-        device = self.g.device(H200)
-        plan = self.g.plan(self.g.engines(self.graph, device=device)[-1], device=device)
-        self.g.check(self.g.finalize(plan), "plan")
-        return plan
-
-    def without_handle(self) -> c_void_p:
-        """A handle that is gone; the plan's is another."""
-        handle = self.cuda.make("cudnnCreate")
-        self.cuda.ok("cudnnDestroy", handle)
-        return handle
 
     def overlapping(self) -> int:
         """Status of an execution whose result ends where the bias is."""

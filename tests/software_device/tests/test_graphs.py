@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: MIT
 """The graphs of a training step on the strict software device: numbers against PyTorch, engines, plans.
 
-As in test_convolution.py the device sums in float64 and rounds once, so the bound is half a unit in the last place.
+The device sums in float64 and rounds once, so the bound is half a unit in the last place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from ctypes import c_size_t
+from pathlib import Path
 
 import pytest
 import torch
 
 from tests.helpers.loops import looped
-from tests.software_device import build
+from tests.software_device import SoftwareDevice, build
 from tests.software_device import graphs as names
-from tests.software_device.calls import CONVOLUTION, DOUBLE, FLOAT, HALF, NCHW, NHWC, Calls
+from tests.software_device.calls import DOUBLE, FLOAT, HALF, NCHW, NHWC, Calls, moved
 from tests.software_device.convolutions import CASES, TYPES, Case, is_rounded, put
-from tests.software_device.graphs import BIAS, FALLBACK, MASK, Engine, W, X, Y
+from tests.software_device.graph_misuse import Small, refused
+from tests.software_device.graphs import BIAS, W, X, Y
 from tests.software_device.patterns import (
     COMPILED,
     FFT,
@@ -40,14 +42,6 @@ pytestmark = pytest.mark.deep
 def cuda() -> Calls:
     """The device."""
     return Calls(build())
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(cuda: Calls) -> Iterator[None]:
-    """No complaints."""
-    before = cuda.counter("complaints")
-    yield
-    assert cuda.counter("complaints") == before, cuda.report()
 
 
 @looped("dtype", TYPES)
@@ -79,21 +73,12 @@ def test_patterns_are_pytorchs_rounded(cuda: Calls, name: str, case: Case, layou
     pattern.g.destroy()
 
 
-OFFERS = {
-    ("forward", NCHW): [TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SPACE, PLAIN],
-    ("forward", NHWC): [TF32, NO_PLAN, RANDOM, SPACE, PLAIN],
-    ("bias, relu", NCHW): [TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SPACE, PLAIN, COMPILED],
-    ("filter", NCHW): [TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SILENT_WINOGRAD, SPACE, PLAIN],
-    ("mask", NHWC): [COMPILED],
-}
-
-
-@pytest.mark.parametrize(("name", "layout"), OFFERS)
-def test_traps_are_offered_first(cuda: Calls, name: str, layout: int) -> None:
+def test_traps_are_offered_first(cuda: Calls) -> None:
     """TF32, an engine without a plan, jitter, transforms; what is left is plain, or compiled later."""
-    pattern = Pattern(cuda, name, CASES[0], layout=layout)
-    assert list(pattern.engines()) == OFFERS[name, layout]
-    assert list(pattern.engines(FALLBACK)) == ([] if name == "mask" else [RANDOM, PLAIN])
+    assert list(Pattern(cuda, "filter", CASES[0]).engines()) == [
+        TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SILENT_WINOGRAD, SPACE, PLAIN]
+    assert list(Pattern(cuda, "bias, relu", CASES[0]).engines()) == [
+        TF32, NO_PLAN, RANDOM, WINOGRAD, FFT, SPACE, PLAIN, COMPILED]
 
 
 def test_engines_say_what_they_are(cuda: Calls) -> None:
@@ -112,62 +97,7 @@ def test_engines_say_what_they_are(cuda: Calls) -> None:
     assert sizes[FFT] == max(sizes.values()) and all(size % 256 == 0 for size in sizes.values())
 
 
-def test_an_engine_by_its_number(cuda: Calls) -> None:
-    """Chosen without a heuristic."""
-    pattern = Pattern(cuda, "data", CASES[0])
-    g = pattern.g
-    chosen = g.finalized(names.ENGINE, [(1300, names.PART, [pattern.graph]), (1301, names.INT64, [WINOGRAD])])
-    configuration = g.finalized(names.ENGINECFG, [(300, names.PART, [chosen])])
-    engine = g.engine(configuration)
-    assert engine == Engine(configuration, WINOGRAD, (names.WINOGRAD, names.WINOGRAD_4X4), ())
-    assert is_rounded(pattern.run(engine), pattern.exact(), FLOAT)
-
-
-def test_settings_take_engines_away(cuda: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a program's other ways are tested. A plan of an engine that is gone is none."""
-    fused, single, total = (Pattern(cuda, name, CASES[0], layout=NHWC) for name in ("relu", "data", "sum"))
-    engine = fused.engines()[PLAIN]
-    monkeypatch.setenv("STRICT_GRAPH_FUSION", "0")
-    assert not fused.engines() and not fused.engines(FALLBACK)
-    assert single.engines() and total.engines()
-    assert fused.g.finalize(fused.g.plan(engine, handle=cuda.handle)) == 3000
-    monkeypatch.setenv("STRICT_GRAPHS", "0")
-    assert not single.engines() and not total.engines() and not single.engines(FALLBACK)
-
-
-def test_who_makes_room_for_none_is_told_of_none(cuda: Calls) -> None:
-    """The count is of what was given, as cuDNN 9.19 has it: it does not say how many there are."""
-    pattern = Pattern(cuda, "forward", CASES[0])
-    heuristic = pattern.g.heuristic(pattern.graph)
-    for room, given in ((0, 0), (3, 3), (40, 7)):
-        parts = [pattern.g.create(names.ENGINECFG) for _ in range(room)]
-        assert pattern.g.fill(heuristic, names.RESULTS, parts) == (0, given)
-    x = pattern.g.tensor(X, (2, 3, 4, 5))
-    assert [pattern.g.get(x, 902, names.INT64, room) for room in (0, 2, 8)] == [
-        (0, 0, []), (0, 2, [2, 3]), (0, 4, [2, 3, 4, 5])]  # fmt: skip
-
-
-def test_nothing_offered_is_no_error(cuda: Calls) -> None:
-    """As cuDNN has it: the heuristic is finalized, and has no results."""
-    pattern = Pattern(cuda, "sum", CASES[0])
-    heuristic = pattern.g.heuristic(pattern.graph)
-    assert pattern.g.get(heuristic, names.RESULTS, names.PART, 0)[:2] == (0, 0)
-    assert pattern.g.fill(heuristic, names.RESULTS, [pattern.g.create(names.ENGINECFG)]) == (0, 0)
-
-
-@pytest.mark.parametrize("name", ["forward", "data", "filter"])
-def test_factors_and_mode(cuda: Calls, name: str) -> None:
-    """alpha times the convolution plus beta times what was there; CONVOLUTION flips the filter."""
-    pattern = Pattern(cuda, name, CASES[1], alpha=0.5, beta=-2)
-    exact = 0.5 * pattern.exact() - 2 * pattern.values[pattern.result].double()
-    assert is_rounded(pattern.run(pattern.engines()[PLAIN]), exact, FLOAT, units=8)
-    pattern = Pattern(cuda, name, CASES[1], mode=CONVOLUTION)
-    flipped = pattern.values | {W: pattern.values[W].flip(2, 3)}
-    exact = pattern.exact(flipped).flip(2, 3) if name == "filter" else pattern.exact(flipped)
-    assert is_rounded(pattern.run(pattern.engines()[PLAIN]), exact, FLOAT)
-
-
-@pytest.mark.parametrize("nan", [0, 1])
+@looped("nan", [0, 1])
 def test_relu_and_nan(cuda: Calls, nan: int) -> None:
     """NaN passes on with CUDNN_PROPAGATE_NAN, and is 0 without."""
     pattern = Pattern(cuda, "bias, relu", CASES[0], nan=nan)
@@ -176,27 +106,7 @@ def test_relu_and_nan(cuda: Calls, nan: int) -> None:
     assert bool(got.isnan().all()) == bool(nan) and bool((got == 0).all()) != bool(nan)
 
 
-def test_mask_of_nan_is_no_mask(cuda: Calls) -> None:
-    """dx is 0 where the mask is NaN, and the gradient where it is above 0, NaN or not."""
-    pattern = Pattern(cuda, "mask", CASES[0], layout=NHWC)
-    mask = torch.ones_like(pattern.values[MASK])
-    mask[0] = float("nan")
-    pattern.data[MASK] = put(cuda, mask, NHWC)
-    pattern.data[Y] = put(cuda, torch.full_like(pattern.values[Y], float("nan")), NHWC)
-    got = pattern.run(pattern.engines()[COMPILED])
-    assert bool((got[0] == 0).all()) and bool(got[1].isnan().any())
-
-
-def test_random_engine_differs_from_run_to_run(cuda: Calls) -> None:
-    """In last bits; the plain one does not. The result of before is not read."""
-    pattern = Pattern(cuda, "filter", CASES[0])
-    engines = pattern.engines()
-    first, second = (pattern.run(engines[RANDOM]) for _ in range(2))
-    assert not torch.equal(first, second) and torch.allclose(first, second)
-    assert torch.equal(*(pattern.run(engines[PLAIN]) for _ in range(2)))
-
-
-@pytest.mark.parametrize(("name", "number"), [("bias", SPACE), ("sum", COMPILED), ("data", FFT)])
+@looped(("name", "number"), [("bias", SPACE), ("sum", COMPILED), ("data", FFT)])
 def test_workspace_is_overwritten(cuda: Calls, name: str, number: int) -> None:
     """So sharing it with data would show; nothing behind its end is touched. Execution waits for nothing."""
     pattern = Pattern(cuda, name, CASES[0], layout=NHWC if name == "sum" else NCHW)
@@ -210,17 +120,48 @@ def test_workspace_is_overwritten(cuda: Calls, name: str, number: int) -> None:
     assert cuda.get(space, size + 256) == b"\xff" * size + bytes(256)
 
 
-@pytest.mark.parametrize("name", PATTERNS)
-def test_plan_as_text(cuda: Calls, name: str) -> None:
-    """A plan made from another's text does the same, without its graph."""
-    pattern = Pattern(cuda, name, CASES[0], HALF, NHWC)
-    engine = pattern.engines()[COMPILED if name in ("mask", "sum") else SPACE]
-    plan, size = pattern.plan(engine)
-    room = pattern.g.get(plan, names.JSON, names.CHAR, 0)[1]
-    text = bytes(pattern.g.values(plan, names.JSON, names.CHAR, room))  # type: ignore[arg-type]
-    expected = pattern.execute(plan, size)
-    pattern.g.destroy()
-    again = pattern.g.finalized(names.EXECUTION_PLAN, [(400, names.HANDLE, [cuda.handle]), (405, names.CHAR, text)])
-    assert pattern.g.values(again, names.WORKSPACE_SIZE, names.INT64, 1) == (size,)
-    pattern.data[pattern.result] = put(cuda, torch.zeros_like(pattern.values[pattern.result]), NHWC)
-    assert torch.equal(pattern.execute(again, size), expected)
+#: Status, a part of the reason, and what is wrong with an execution
+EXECUTIONS: list[tuple[int, str, Callable[[Small], int]]] = [
+    (2000, "was destroyed", lambda s: s.execute(plan=s.gone(s.plan))),
+    (2000, "tensor 4 (bias) is missing", lambda s: s.execute(pack=s.g.pack({i: s.data[i] for i in (X, W, Y)}))),
+    (2000, "no tensor 5", lambda s: s.execute(pack=s.g.pack(s.data | {5: s.data[X]}))),
+    (2000, "x: found pinned host memory", lambda s: s.execute(x=s.cuda.pinned(384))),
+    (2000, "was freed", lambda s: s.execute(w=s.freed(540))),
+    (2000, "y: 640 bytes at byte 0 of an allocation of 639", lambda s: s.execute(y=s.cuda.malloc(639))),
+    (2003, "multiple of 16", lambda s: s.execute(x=moved(s.cuda.malloc(400), 8))),
+    (2000, "overlaps", lambda s: s.execute(x=s.data[Y])), (2000, "overlaps", lambda s: s.overlapping()),
+    (2002, "workspace == nullptr", lambda s: s.execute(plan=s.spacious)),
+    (2000, "workspace: 66304 bytes at byte 0 of an allocation of 66303",
+     lambda s: s.execute(plan=s.spacious, space=s.cuda.malloc(66303))),
+    (2000, "overlaps", lambda s: s.execute(plan=s.spacious, space=s.space, x=s.space)),
+    # Graphs
+    (2008, "output is 2 5 4 4", lambda s: s.convolved(s.t[X], s.t[W], s.g.tensor(Y, (2, 5, 4, 3)))),
+    (2008, "3 channels, filter of 2", lambda s: s.convolved(s.t[X], s.g.tensor(W, (5, 2, 3, 3)), s.t[Y])),
+    (2008, "dimensions", lambda s: s.pointwise(0, a751=s.t[7], a752=s.t[W], a753=s.t[Y])),
+    (2000, "was not set", lambda s: s.lacking(names.FORWARD, [(702, names.PART, [s.conv])])),
+    (2000, "attribute 104 is none", lambda s: s.g.set(s.g.create(names.TENSOR), 104, names.INT64, [1])),
+    (2010, "type 5, expected 3", lambda s: s.g.set(s.g.create(names.TENSOR), 902, names.REAL8, [1, 2, 3, 4])),
+    (2012, "of the kind convolution, expected tensor",
+     lambda s: s.g.set(s.g.create(names.FORWARD), 704, names.PART, [s.conv])),
+]
+
+
+@looped(("status", "reason", "call"), EXECUTIONS)
+def test_what_is_refused(folder: Path, status: int, reason: str, call: Callable[[Small], int]) -> None:
+    """Each wrong argument gets its status and a reason, and nothing is queued."""
+    device = Calls(folder)
+    refused(device, status, reason, call)
+    SoftwareDevice(folder).forget()
+    device.give_streams_back()
+
+
+@looped("changes", [{"w_layout": NHWC}, {"w_type": HALF}, {"compute": DOUBLE}, {}])
+def test_what_no_engine_takes(folder: Path, changes: dict[str, int]) -> None:
+    """Layouts or types that differ: nothing is offered; without the change something is."""
+    device = Calls(folder)
+    g = names.Graphs(device.c)
+    conv = g.convolution(padding=(1, 1), compute=changes.get("compute", FLOAT))
+    w = g.tensor(W, (5, 3, 3, 3), changes.get("w_type", FLOAT), changes.get("w_layout", NCHW))
+    graph = g.graph(g.convolve(names.FORWARD, conv, (g.tensor(X, (2, 3, 4, 4)), w, g.tensor(Y, (2, 5, 4, 4)))))
+    assert bool(g.engines(graph)) == (not changes)
+    device.give_streams_back()
