@@ -233,7 +233,6 @@ print(json.dumps({"ways": net.plan(x.shape), "ran": ran, "losses": losses}))
     ("cuda,direct=no,math=tf32,compile=yes", {}, "channels last in float32", [0, 6]),
     ("cuda,direct=no,math=tf32,compile=yes", {"STRICT_COMPILED": "0"}, "channels last in float32", [0]),
     ("cuda,direct=no,math=tf32", {"STRICT_GRAPH_FUSION": "0"}, "", [0]),
-    ("cuda,direct=no,math=tf32", {"STRICT_GRAPHS": "0"}, "", []),
     ("cuda,direct=no", {}, "", [5]),
     ("cuda", {}, "", []),
     ("cuda,math=tf32", {}, "", []),

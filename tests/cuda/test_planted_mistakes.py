@@ -47,7 +47,8 @@ def copy(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if meson is None:
         pytest.skip("meson is neither in this environment nor on the search path")
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(root / "fortran", folder / "fortran")
+    for name in ("fortran", "bridge/operations/table"):
+        shutil.copytree(root / name, folder / name)
     for name in ("meson.build", "meson_options.txt"):
         shutil.copy(root / name, folder / name)
     run(meson, "setup", folder / "build", folder, "-Dpython=false", "-Dlevels=machine", "-Doptimization=0")
@@ -109,10 +110,10 @@ def test_a_planted_mistake_is_caught(change: Plant, copy: Path, device_folder: P
 def test_an_operation_without_a_kernel_is_refused(copy: Path, device_folder: Path, tmp_path: Path) -> None:
     """By its name, and there is no result."""
     export(tmp_path / "f.h5", ExportSettings(**SETTINGS | {"model": Denoiser}))
-    source = copy / "fortran/operations/arithmetic.f90"
-    before, call = source.read_text(encoding="utf-8"), '"combine", [operands%x, '
+    source = copy / "fortran/cuda/operations/primitives.f90"
+    before, call = source.read_text(encoding="utf-8"), 'launch(device, "combine", '
     assert before.count(call) == 1
-    source.write_text(before.replace(call, '"other", [operands%x, '), encoding="utf-8")
+    source.write_text(before.replace(call, 'launch(device, "other", '), encoding="utf-8")
     try:
         run("ninja", "-C", copy / "build", "fortran/cnn_step")
     finally:

@@ -56,7 +56,8 @@ def typed(beginning: str) -> str:
 
 def copy_library(folder: Path) -> None:
     """The sources that the library is built from."""
-    shutil.copytree(ROOT / "fortran", folder / "fortran")
+    for name in ("fortran", "bridge/operations/table"):
+        shutil.copytree(ROOT / name, folder / name)
     for name in ("meson.build", "meson_options.txt"):
         shutil.copy(ROOT / name, folder)
 
