@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Links of documents to files of the repository, which the site shows as pages of its own.
 
-The documents are read in the repository, too, where ``../fortran/model/chain.f90`` is a file. On the site it is a page
+The documents are read in the repository, too, where ``../fortran/model/graph.f90`` is a file. On the site it is a page
 with the file's text, a folder is a page that lists it, and pictures and large files are there as they are. So no
 document has to know an address of the repository, and every link is checked.
 """

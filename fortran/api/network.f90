@@ -10,10 +10,10 @@ module cnn_api_network
    use cnn_core_version, only : version
    use cnn_io_saved_network, only : read_training, save_network
    use cnn_model_build_network, only : build_network
-   use cnn_model_chain, only : chain_type
-   use cnn_model_chain_plan, only : describe_plan
+   use cnn_model_graph, only : graph_type
    use cnn_model_network, only : network_type
    use cnn_operations_attributes, only : attribute_type
+   use cnn_operations_shape, only : shape_type
    use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
@@ -189,7 +189,7 @@ contains
    end subroutine network_steps_done
 
    !> How a network's convolutions are computed for an input of these extents, a line for each fused sequence; see
-   !> cnn_model_chain_plan
+   !> cnn_model_graph
    subroutine network_plan(handle, x_extent, text, ierr, errmsg)
       !> The network's number
       integer(c_int), intent(in) :: handle
@@ -208,10 +208,8 @@ contains
       call find_network(handle, network, error)
       if (.not. allocated(error)) then
          select type (network)
-          type is (chain_type)
-            call describe_plan(network, int(x_extent), plan, error)
-          class default
-            call fail(error, "plan: the network is no chain of convolutions and ReLUs, expected one")
+          type is (graph_type)
+            call network%describe_plan(shape_type(4, int(x_extent)), plan, error)
          end select
       end if
       if (.not. allocated(error)) text = plan

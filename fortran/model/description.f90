@@ -6,8 +6,6 @@ module cnn_model_description
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operation_type
-   use cnn_operations_pointwise, only : relu_type
-   use cnn_operations_products, only : conv2d_type
    use cnn_operations_registry, only : make_operation
    implicit none
    private
@@ -29,7 +27,6 @@ module cnn_model_description
       type(criterion_type) :: criterion
    contains
       procedure :: add
-      procedure :: is_chain
    end type description_type
 
 contains
@@ -76,36 +73,6 @@ contains
       call move_alloc(operation, larger(n + 1)%operation)
       call move_alloc(larger, self%nodes)
    end subroutine add
-
-   !> Whether it is made of convolutions and ReLUs, each taking the output of the one before, with the mean squared
-   !> error
-   logical function is_chain(self)
-      !> The description
-      class(description_type), intent(in) :: self
-      character(len=:), allocatable :: before
-      integer :: i, convolutions
-      is_chain = .false.
-      if (self%criterion%kind /= "mse") return
-      before = input_name
-      convolutions = 0
-      do i = 1, size(self%nodes)
-         associate (operation => self%nodes(i)%operation)
-            if (allocated(operation%inputs)) then
-               if (size(operation%inputs) /= 1) return
-               if (operation%inputs(1)%text /= before) return
-            end if
-            select type (operation)
-             type is (conv2d_type)
-               convolutions = convolutions + 1
-             type is (relu_type)
-             class default
-               return
-            end select
-            before = operation%name
-         end associate
-      end do
-      is_chain = convolutions > 0
-   end function is_chain
 
    !> Names with commas between them
    function split(text) result(names)

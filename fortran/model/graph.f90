@@ -4,21 +4,24 @@
 !> Fan-out. Where several nodes take an output, the first of them in the backward pass overwrites its gradient, and what
 !>          the others give is added to it.
 !> Memory.  Of outputs and gradients, whose shapes follow from the input's; see cnn_model_graph_memory.
+!> Fused.   Convolutions with the ReLUs between them are computed together; see cnn_model_graph_build.
 module cnn_model_graph
    use cnn_core_backend, only : backend_type
    use cnn_core_calls, only : accumulate_call
+   use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp, dtype_float64, i8
-   use cnn_core_tensor, only : shape_text, tensor_type
-   use cnn_core_text, only : name_type, to_text
-   use cnn_model_description, only : description_type, input_name
-   use cnn_model_network, only : keep_needed, layer_view_type, network_type
+   use cnn_core_kinds, only : dp, dtype_none, i8
+   use cnn_core_tensor, only : tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_model_description, only : description_type
+   use cnn_model_network, only : keep_all, keep_needed, layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type
    use cnn_model_resize, only : resize
    use cnn_operations_by_image, only : run_by_image
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_primitives, only : compute
+   use cnn_operations_products, only : conv2d_type
    use cnn_operations_shape, only : shape_type
    implicit none
    private
@@ -44,11 +47,23 @@ module cnn_model_graph
       integer :: again_before = 0
       !> Bytes from image to image of output and gradient, where these are part of another's; else 0
       integer(i8) :: apart = 0_i8
+      !> Of a convolution: the first and the last of the fused sequence that it belongs to, perhaps itself; else 0
+      integer :: first = 0, last = 0
       !> The ReLU behind it that is computed with its output, and the one before it whose gradient is computed with that
       !> of its input; 0 where there is none
       integer :: relu_behind = 0, relu_before = 0
-      !> Whether it is such a ReLU, in the forward pass and in the backward pass
+      !> Of a ReLU: the convolution before it, the gradient of whose bias is found with its own; 0 where there is none
+      integer :: bias_of = 0
+      !> Of a convolution: whether a ReLU behind it does that
+      logical :: leaves_bias = .false.
+      !> Whether it is computed with another node, in the forward pass and in the backward pass
       logical :: is_done(2) = .false.
+      !> The element type of its output in memory, and whether only the device can read it: see `find_storage_format` of
+      !> cnn_core_backend
+      integer :: storage_dtype = dtype_none
+      logical :: opaque = .false.
+      !> Whether its output is there after the forward pass
+      logical :: stays = .true.
    end type node_type
 
    type, extends(network_type), public :: graph_type
@@ -71,17 +86,38 @@ module cnn_model_graph
       procedure :: view
       procedure :: find_criterion
       procedure :: set_mask
-      procedure :: in_place
       procedure :: switch_training
       procedure :: find_shapes
-      procedure, private :: add_node, find_inputs, mark_sums, allocate_parameters, allocate_tensors
-      procedure, private :: extent_of, bytes_of_output, operands_of, run
+      procedure :: describe_plan
+      procedure, private :: allocate_outputs, allocate_gradients
+      procedure, private :: takers_of, extent_of, bytes_of_output, operands_of, run
+      procedure, private :: find_storage, forward_sequence, backward_sequence
       final :: destroy
    end type graph_type
 
    interface
-      !> Outputs and gradients of the shapes that were found
-      module subroutine allocate_tensors(self, moved, error)
+      !> The operations of a description with undefined parameters
+      module subroutine build(self, description, error)
+         implicit none
+         !> A network with a backend and an element type, of which else at most `keep_activations` has been set
+         class(graph_type), intent(inout) :: self
+         !> With one operation or more
+         type(description_type), intent(in) :: description
+         !> Inputs that are not there, an output that nobody takes, layers that do not fit together, or no memory
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine build
+
+      !> How many nodes take an output, each as often as it does
+      pure integer module function takers_of(self, i)
+         implicit none
+         !> The graph
+         class(graph_type), intent(in) :: self
+         !> Number of the node
+         integer, intent(in) :: i
+      end function takers_of
+
+      !> Outputs of the shapes that were found, and what else lies with them
+      module subroutine allocate_outputs(self, moved, error)
          implicit none
          !> The graph
          class(graph_type), intent(inout) :: self
@@ -89,175 +125,65 @@ module cnn_model_graph
          logical, intent(inout) :: moved
          !> No memory on the device
          type(error_type), allocatable, intent(out) :: error
-      end subroutine allocate_tensors
+      end subroutine allocate_outputs
+
+      !> Gradients of these shapes, where they do not lie with the outputs
+      module subroutine allocate_gradients(self, moved, error)
+         implicit none
+         !> The graph, after its forward pass
+         class(graph_type), intent(inout) :: self
+         !> Whether a tensor has another address than before
+         logical, intent(out) :: moved
+         !> No memory on the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine allocate_gradients
+
+      !> The forms in which outputs are kept
+      module subroutine find_storage(self, error)
+         implicit none
+         !> The graph, with all shapes
+         class(graph_type), intent(inout) :: self
+         !> Error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine find_storage
+
+      !> Outputs of a fused sequence
+      module subroutine forward_sequence(self, first, error)
+         implicit none
+         !> The graph, with tensors
+         class(graph_type), intent(inout) :: self
+         !> Number of its first node
+         integer, intent(in) :: first
+         !> Error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine forward_sequence
+
+      !> Gradients of the parameters of a fused sequence and of its input, in the memory of outputs
+      module subroutine backward_sequence(self, last, error)
+         implicit none
+         !> The graph, with the gradient of the sequence's output
+         class(graph_type), intent(inout) :: self
+         !> Number of its last convolution
+         integer, intent(in) :: last
+         !> Error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine backward_sequence
+
+      !> A line for each fused sequence, in words: "conv1 .. conv3: depth first, ...". Nothing is computed
+      module subroutine describe_plan(self, input, text, error)
+         implicit none
+         !> That is built; plans may be made on its device
+         class(graph_type), intent(inout) :: self
+         !> Shape of an input
+         type(shape_type), intent(in) :: input
+         !> Lines, separated by new lines
+         character(len=:), allocatable, intent(out) :: text
+         !> The input does not fit, or a plan cannot be made
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine describe_plan
    end interface
 
 contains
-
-   !> The operations of a description with undefined parameters
-   subroutine build(self, description, error)
-      !> A network with a backend and an element type, of which nothing else has been set
-      class(graph_type), intent(inout) :: self
-      !> With one operation or more
-      type(description_type), intent(in) :: description
-      !> Inputs that are not there, an output that nobody takes, or no memory
-      type(error_type), allocatable, intent(out) :: error
-      type(name_type) :: names(size(description%nodes))
-      integer :: i
-      self%loss_kind = description%criterion
-      allocate (self%nodes(size(names)))
-      do i = 1, size(names)
-         names(i)%text = description%nodes(i)%operation%name
-      end do
-      do i = 1, size(names)
-         call self%add_node(i, names, description%nodes(i)%operation, error)
-         if (allocated(error)) return
-      end do
-      do i = 1, size(names) - 1
-         if (is_taken(self%nodes(i + 1:), i)) cycle
-         call fail(error, "layer "//names(i)%text//": no layer takes its output, and it is not the last")
-         return
-      end do
-      call self%mark_sums()
-      call self%allocate_parameters(error)
-   end subroutine build
-
-   !> Whether one of these nodes takes the output of node i
-   pure logical function is_taken(nodes, i)
-      !> Those behind it
-      type(node_type), intent(in) :: nodes(:)
-      !> Its number
-      integer, intent(in) :: i
-      integer :: j
-      is_taken = any([(any(nodes(j)%inputs == i), j=1, size(nodes))])
-   end function is_taken
-
-   !> A node, which takes outputs of nodes before it
-   subroutine add_node(self, i, names, operation, error)
-      !> With the nodes before it
-      class(graph_type), intent(inout) :: self
-      !> Its number
-      integer, intent(in) :: i
-      !> Of all nodes
-      type(name_type), intent(in) :: names(:)
-      !> With its hyperparameters; without `inputs` it takes the output of the node before it
-      class(operation_type), intent(in) :: operation
-      !> What it takes is not there
-      type(error_type), allocatable, intent(out) :: error
-      allocate (self%nodes(i)%operation, source=operation)
-      associate (own => self%nodes(i)%operation)
-         if (.not. allocated(own%inputs)) then
-            allocate (own%inputs(1))
-            own%inputs(1)%text = input_name
-            if (i > 1) own%inputs(1)%text = names(i - 1)%text
-         end if
-      end associate
-      call self%find_inputs(i, names, error)
-   end subroutine add_node
-
-   !> Numbers of the nodes that a node takes
-   subroutine find_inputs(self, i, names, error)
-      !> The nodes before it; its inputs are set
-      class(graph_type), intent(inout) :: self
-      !> Its number
-      integer, intent(in) :: i
-      !> Of all nodes
-      type(name_type), intent(in) :: names(:)
-      !> A name that is no node's, or that of a node after it; or another number of inputs
-      type(error_type), allocatable, intent(out) :: error
-      character(len=:), allocatable :: why
-      integer :: j, k
-      associate (node => self%nodes(i), operation => self%nodes(i)%operation)
-         allocate (node%inputs(size(operation%inputs)), node%parts(size(operation%inputs)))
-         do j = 1, size(node%inputs)
-            node%inputs(j) = merge(0, -1, operation%inputs(j)%text == input_name)
-            do k = 1, size(names)
-               if (names(k)%text == operation%inputs(j)%text) node%inputs(j) = k
-            end do
-            if (node%inputs(j) >= 0 .and. node%inputs(j) < i) cycle
-            why = "and no layer has that name"
-            if (node%inputs(j) > 0) why = "which is computed from it or after it"
-            call fail(error, "layer "//operation%name//": it takes "//operation%inputs(j)%text//", "//why)
-            return
-         end do
-         if (operation%arity() > 0 .and. size(node%inputs) /= operation%arity()) then
-            call operation%refuse(to_text(size(node%inputs))//" inputs", to_text(operation%arity()), error)
-         else if (operation%arity() == 0 .and. size(node%inputs) < 2) then
-            call operation%refuse(to_text(size(node%inputs))//" inputs", "two or more", error)
-         end if
-      end associate
-   end subroutine find_inputs
-
-   !> In the order of the backward pass the first to give a gradient overwrites it, and all others add to it. The
-   !> input's is nobody's where it is not kept
-   pure subroutine mark_sums(self)
-      !> With all nodes
-      class(graph_type), intent(inout) :: self
-      logical :: is_given(0:size(self%nodes))
-      integer :: i, j
-      is_given = .false.
-      is_given(0) = self%keep_activations == keep_needed
-      do i = size(self%nodes), 1, -1
-         associate (node => self%nodes(i))
-            allocate (node%adds(size(node%inputs)))
-            do j = 1, size(node%inputs)
-               node%adds(j) = is_given(node%inputs(j))
-               is_given(node%inputs(j)) = .true.
-            end do
-         end associate
-      end do
-   end subroutine mark_sums
-
-   !> Memory for the parameters, whose values are 0, and for the state
-   subroutine allocate_parameters(self, error)
-      !> With all nodes
-      class(graph_type), intent(inout) :: self
-      !> No memory
-      type(error_type), allocatable, intent(out) :: error
-      type(parameter_type), allocatable :: found(:)
-      integer, allocatable :: extents(:, :)
-      integer :: i, j, n
-
-      allocate (extents(4, 0))
-      do i = 1, size(self%nodes)
-         if (.not. allocated(self%nodes(i)%operation%parameters)) allocate (self%nodes(i)%operation%parameters(0))
-         do j = 1, size(self%nodes(i)%operation%parameters)
-            extents = reshape([extents, self%nodes(i)%operation%parameters(j)%shape%extent], [4, size(extents, 2) + 1])
-         end do
-      end do
-      allocate (found(size(extents, 2)))
-      call self%parameters%build(self%backend, self%dtype, extents, found, error)
-      if (allocated(error)) return
-      n = 0
-      do i = 1, size(self%nodes)
-         j = n + size(self%nodes(i)%operation%parameters)
-         self%nodes(i)%parameters = found(n + 1:j)
-         n = j
-         call allocate_state(self%backend, self%dtype, self%nodes(i), error)
-         if (allocated(error)) return
-      end do
-   end subroutine allocate_parameters
-
-   !> Memory for what a node keeps from step to step, and from a forward pass to the backward pass
-   subroutine allocate_state(backend, dtype, node, error)
-      !> The device
-      class(backend_type), intent(inout) :: backend
-      !> Element type of all numbers, of cnn_core_kinds
-      integer, intent(in) :: dtype
-      !> With its operation
-      type(node_type), intent(inout) :: node
-      !> No memory on the device
-      type(error_type), allocatable, intent(out) :: error
-      integer :: i
-      if (.not. allocated(node%operation%state)) allocate (node%operation%state(0))
-      allocate (node%state(size(node%operation%state)))
-      do i = 1, size(node%state)
-         call backend%allocate(dtype, node%operation%state(i)%shape%extent, node%state(i), error)
-         if (allocated(error)) return
-      end do
-      i = node%operation%kept_numbers()
-      if (i > 0) call backend%allocate(dtype_float64, [i, 1, 1, 1], node%kept, error)
-   end subroutine allocate_state
 
    !> Outputs of all nodes
    subroutine find_outputs(self, moved, error)
@@ -271,7 +197,7 @@ contains
       moved = .false.
       call self%find_shapes(shape_type(self%input_rank, self%input%extent), error)
       if (allocated(error)) return
-      call self%allocate_tensors(moved, error)
+      call self%allocate_outputs(moved, error)
       if (allocated(error)) return
       do i = 1, size(self%nodes)
          call self%run(i, .false., error)
@@ -282,7 +208,7 @@ contains
    !> A pass of one node
    subroutine run(self, i, backward, error)
       !> The graph, with what the pass reads
-      class(graph_type), intent(in) :: self
+      class(graph_type), intent(inout) :: self
       !> Number of the node
       integer, intent(in) :: i
       !> Which pass
@@ -291,6 +217,15 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(operands_type) :: operands
       if (self%nodes(i)%is_done(merge(2, 1, backward))) return
+      if (self%nodes(i)%first > 0 .and. self%keep_activations /= keep_all) then
+         if (backward .and. self%in_place()) then
+            call self%backward_sequence(i, error)
+            return
+         else if (.not. backward) then
+            call self%forward_sequence(i, error)
+            return
+         end if
+      end if
       call self%operands_of(i, operands)
       associate (node => self%nodes(i))
          if (node%apart > 0) then
@@ -347,6 +282,7 @@ contains
       integer, intent(in) :: i
       type(tensor_type) :: tensor
       tensor%dtype = self%dtype
+      if (i > 0) tensor%dtype = self%nodes(i)%storage_dtype
       tensor%extent = self%extent_of(i)
       bytes_of_output = tensor%bytes()
    end function bytes_of_output
@@ -380,8 +316,8 @@ contains
          if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
          operands%y = node%output
          operands%dy = node%output_gradient
-         if (node%relu_behind > 0) operands%slope = self%nodes(node%relu_behind)%operation%relu_slope
-         if (node%relu_before > 0) operands%input_slope = self%nodes(node%relu_before)%operation%relu_slope
+         if (node%bias_of > 0) operands%db = self%nodes(node%bias_of)%parameters(2)%gradient
+         if (node%leaves_bias .and. size(operands%dw) > 1) operands%dw(2) = tensor_type()
       end associate
    end subroutine operands_of
 
@@ -391,11 +327,12 @@ contains
       class(graph_type), intent(inout) :: self
       !> What the output should be
       type(tensor_type), intent(in) :: target
-      !> False: tensors are allocated by the forward pass
+      !> Whether a tensor has another address than before
       logical, intent(out) :: moved
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
-      moved = .false.
+      call self%allocate_gradients(moved, error)
+      if (allocated(error)) return
       self%loss_kind%batch_images = self%batch_images
       associate (last => self%nodes(size(self%nodes)))
          call self%loss_kind%compute(self%backend, last%output, target, last%shape%rank, last%output_gradient, &
@@ -409,12 +346,12 @@ contains
       class(graph_type), intent(inout) :: self
       !> Of the output's shape; is copied
       type(tensor_type), intent(in) :: dy
-      !> False: tensors are allocated by the forward pass
+      !> Whether a tensor has another address than before
       logical, intent(out) :: moved
       !> An error of the device
       type(error_type), allocatable, intent(out) :: error
-      moved = .false.
-      call self%backend%convert(dy, self%nodes(size(self%nodes))%output_gradient, error)
+      call self%allocate_gradients(moved, error)
+      if (.not. allocated(error)) call self%backend%convert(dy, self%nodes(size(self%nodes))%output_gradient, error)
    end subroutine place_output_gradient
 
    !> The value of the last loss that was found; waits for the device
@@ -493,13 +430,6 @@ contains
       end do
    end subroutine switch_training
 
-   !> Whether the backward pass takes the memory of outputs
-   pure logical function in_place(self)
-      !> The graph
-      class(graph_type), intent(in) :: self
-      in_place = self%keep_activations == keep_needed
-   end function in_place
-
    !> What there is of a node
    subroutine view(self, i, layer)
       !> The graph
@@ -518,11 +448,8 @@ contains
          end do
          layer%attributes = node%operation%attributes
          layer%output = node%output
-         if (self%in_place() .and. i < size(self%nodes)) then
-            layer%hidden_because = node%operation%name//" is not kept, expected "// &
-               & self%nodes(size(self%nodes))%operation%name//", or a network with keep_activations=True"
-         end if
-         layer%output_gradient = node%output_gradient
+         call why_hidden(self, i, layer%hidden_because)
+         if (.not. self%in_place() .or. i == size(self%nodes)) layer%output_gradient = node%output_gradient
          layer%rank = node%shape%rank
          layer%parameters = node%parameters
          layer%parameter_shapes = node%operation%parameters
@@ -532,6 +459,31 @@ contains
          layer%has_mask = node%operation%has_mask()
       end associate
    end subroutine view
+
+   !> Why a node's output cannot be read
+   subroutine why_hidden(self, i, why)
+      !> The graph
+      class(graph_type), intent(in) :: self
+      !> Number of the node, from 1
+      integer, intent(in) :: i
+      !> Not allocated where it can
+      character(len=:), allocatable, intent(out) :: why
+      associate (node => self%nodes(i), last => self%nodes(size(self%nodes))%operation%name)
+         if (node%relu_behind > 0) then
+            why = "'"//node%operation%name//"' is computed together with its ReLU and does not exist, expected '"// &
+               & self%nodes(node%relu_behind)%operation%name//"'"
+         else if (node%opaque) then
+            why = "the device keeps that of '"//node%operation%name//"' in a form of its own, expected '"//last//"'"
+         else if (.not. node%stays) then
+            why = "'"//node%operation%name//"' is not kept, expected '"//last//"'"
+         else if (self%is_released() .and. i < size(self%nodes)) then
+            why = "'"//node%operation%name//"' was released by backward, expected '"//last//"'"
+         else
+            return
+         end if
+         why = why//", or a network with keep_activations=True"
+      end associate
+   end subroutine why_hidden
 
    !> The mask that a node takes in the next forward passes
    subroutine set_mask(self, i, mask, error)

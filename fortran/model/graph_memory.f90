@@ -13,8 +13,10 @@
 !>              C. Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174 (2016).
 !> Parts.       Such an output that only a concatenation takes is written into that one's memory, where its images do
 !>              not lie one behind the other, and its gradient is read there; in host memory alone.
-!> ReLUs.       Where the backend can, a convolution computes the ReLU behind it, and with the gradient of its input
-!>              that of the ReLU before it, which then lies where that ReLU's output did.
+!> ReLUs.       With the gradient of its input a convolution computes that of the ReLU before it, which then lies where
+!>              that ReLU's output did. What a ReLU that a convolution computes takes and gives lies in one place.
+!> Sequences.   All of a fused sequence happens in the forward pass of its first node and in the backward pass of its
+!>              last.
 submodule(cnn_model_graph) cnn_model_graph_memory
    use cnn_core_kinds, only : bytes_of
    use cnn_core_tensor, only : aligned, part_of
@@ -33,7 +35,7 @@ submodule(cnn_model_graph) cnn_model_graph_memory
       !> The concatenation that an output is part of; 0 where there is none
       integer, allocatable :: whole(:)
       !> As of a node
-      integer, allocatable :: relu_behind(:), relu_before(:)
+      integer, allocatable :: relu_before(:)
    end type plan_type
 
    !> Bytes of a tensor for which no machine has memory; offsets of some thousand of them still fit their integers
@@ -41,39 +43,21 @@ submodule(cnn_model_graph) cnn_model_graph_memory
 
 contains
 
-   module procedure allocate_tensors
-      if (self%keep_activations == keep_needed) then
+   module procedure allocate_outputs
+      integer :: i
+      if (self%in_place()) then
          call allocate_together(self, moved, error)
-      else
-         call allocate_each(self, moved, error)
+         return
       end if
-   end procedure allocate_tensors
-
-   !> Memory for each tensor
-   subroutine allocate_each(self, moved, error)
-      !> The graph, with all shapes
-      class(graph_type), intent(inout) :: self
-      !> Becomes true where a tensor gets another address
-      logical, intent(inout) :: moved
-      !> No memory on the device
-      type(error_type), allocatable, intent(out) :: error
-      integer :: i, j
-      call resize(self%backend, self%input%extent, self%dtype, self%input_gradient, moved, error)
-      if (allocated(error)) return
+      self%nodes%storage_dtype = self%dtype
       do i = 1, size(self%nodes)
          associate (node => self%nodes(i))
+            if (node%relu_behind > 0) cycle
             call resize(self%backend, node%shape%extent, self%dtype, node%output, moved, error)
             if (allocated(error)) return
-            call resize(self%backend, node%shape%extent, self%dtype, node%output_gradient, moved, error)
-            if (allocated(error)) return
-            do j = 1, size(node%inputs)
-               if (.not. node%adds(j)) cycle
-               call resize(self%backend, self%extent_of(node%inputs(j)), self%dtype, node%parts(j), moved, error)
-               if (allocated(error)) return
-            end do
          end associate
       end do
-   end subroutine allocate_each
+   end procedure allocate_outputs
 
    !> One piece of memory for all tensors
    subroutine allocate_together(self, moved, error)
@@ -88,8 +72,11 @@ contains
       integer :: i, j, units
       if (self%memory%is_allocated() .and. all(self%planned_for == [self%input%extent, self%input_rank])) return
       call forget(self)
+      self%nodes%storage_dtype = self%dtype
       bytes = maxval([(self%bytes_of_output(i), i=0, size(self%nodes))])
       if (bytes < too_many) then
+         call self%find_storage(error)
+         if (allocated(error)) return
          call plan_memory(self, plan)
          call place(plan%buffers, bytes)
       end if
@@ -106,13 +93,14 @@ contains
       do i = 1, size(self%nodes)
          associate (node => self%nodes(i))
             node%again_before = plan%again_before(i)
-            node%relu_behind = plan%relu_behind(i)
             node%relu_before = plan%relu_before(i)
-            node%is_done = [any(plan%relu_behind == i), any(plan%relu_before == i)]
+            node%is_done(2) = any(plan%relu_before == i) .or. node%last > i
+            node%stays = stays(plan, i)
             node%apart = 0_i8
             if (plan%whole(i) > 0) node%apart = bytes_of_image(self, plan%whole(i))
             bytes = offset_in_whole(self, plan, i)
             node%output = part_of(self%memory, plan%buffers(plan%output(i))%offset + bytes, node%shape%extent)
+            node%output%dtype = node%storage_dtype
             node%output_gradient = part_of(self%memory, plan%buffers(plan%gradient(i))%offset + bytes, &
                & node%shape%extent)
             do j = 1, size(node%inputs)
@@ -150,7 +138,6 @@ contains
       plan%gradient = [(n + i, i=1, n)]
       plan%parts = 0
       plan%again_before = [(0, i=1, n)]
-      plan%relu_behind = [(0, i=1, n)]
       plan%relu_before = [(0, i=1, n)]
       plan%whole = [(whole_of(self, i), i=1, n)]
       ! A part of a part would be one of another whole
@@ -161,7 +148,7 @@ contains
       call plan_outputs(self, plan)
       call plan_again(self, plan)
       call share_outputs(self, plan)
-      if (self%backend%has_slopes) call plan_relus(self, plan)
+      call plan_relus(self, plan)
       do i = n, 1, -1
          do j = 1, size(self%nodes(i)%inputs)
             call plan_gradient(self, i, j, plan)
@@ -205,6 +192,11 @@ contains
       end do
       call plan%buffers(n)%extend(backward_of(self, 1) + 1)
       call plan%buffers(2*n)%extend(n + 1)
+      do i = 1, n
+         if (self%nodes(i)%first == 0) cycle
+         call plan%buffers(i)%extend(self%nodes(i)%first)
+         call plan%buffers(n + i)%extend(backward_of(self, self%nodes(i)%first))
+      end do
    end subroutine plan_outputs
 
    !> Outputs that are found again
@@ -220,6 +212,7 @@ contains
          do k = n, i + 1, -1
             if (any(self%nodes(k)%inputs == i) .and. self%nodes(k)%operation%reads_x()) exit
          end do
+         k = max(k, self%nodes(k)%last)
          associate (inputs => self%nodes(i)%inputs)
             if (all([(is_at_hand(self, plan, inputs(j), k), j=1, size(inputs))])) call find_again(self, i, k, plan)
          end associate
@@ -288,8 +281,7 @@ contains
       end do
    end subroutine share_outputs
 
-   !> ReLUs that convolutions compute: of what only the ReLU takes, and the gradient of what only the convolution does,
-   !> which then lies where the output of the ReLU did
+   !> ReLUs whose gradient a convolution computes, which alone takes their output: it then lies where that did
    pure subroutine plan_relus(self, plan)
       !> The graph
       class(graph_type), intent(in) :: self
@@ -298,17 +290,14 @@ contains
       integer :: i, k, n
       n = size(self%nodes)
       do i = 1, n
-         if (self%nodes(i)%operation%relu_slope < 0.0_dp) cycle
-         k = self%nodes(i)%inputs(1)
-         if (k > 0) then
-            if (self%nodes(k)%operation%takes_relu() .and. plan%output(k) == plan%output(i) .and. &
-               & consumers_of(self, k) == 1) plan%relu_behind(k) = i
-         end if
+         associate (slope => self%nodes(i)%operation%relu_slope)
+            if (slope < 0.0_dp .or. (slope > 0.0_dp .and. .not. self%backend%has_slopes)) cycle
+         end associate
          do k = i + 1, n
             if (any(self%nodes(k)%inputs == i)) exit
          end do
          if (k > n) cycle
-         if (.not. self%nodes(k)%operation%takes_relu() .or. consumers_of(self, i) > 1) cycle
+         if (self%nodes(k)%first == 0 .or. self%takers_of(i) > 1) cycle
          ! What is found again in that place may be read while the gradient is there
          if (plan%again_before(plan%output(i)) > 0) cycle
          plan%relu_before(k) = i
@@ -317,15 +306,17 @@ contains
       end do
    end subroutine plan_relus
 
-   !> How many nodes take an output, each as often as it does
-   pure integer function consumers_of(self, i)
-      !> The graph
-      class(graph_type), intent(in) :: self
+   !> Whether a node's output is there after the forward pass: nothing else has come to its place
+   pure logical function stays(plan, i)
+      !> The plan
+      type(plan_type), intent(in) :: plan
       !> Number of the node
       integer, intent(in) :: i
-      integer :: j
-      consumers_of = sum([(count(self%nodes(j)%inputs == i), j=1, size(self%nodes))])
-   end function consumers_of
+      integer :: n
+      n = size(plan%output)
+      stays = plan%whole(i) == 0 .and. plan%buffers(plan%output(i))%covers(n + 1) .and. &
+         & .not. any(plan%output(i + 1:) == plan%output(i))
+   end function stays
 
    !> Whether a node can work where its first input is, which has as many elements as its output
    pure logical function in_place_at(self, i)
@@ -334,7 +325,7 @@ contains
       !> Number of the node
       integer, intent(in) :: i
       associate (node => self%nodes(i))
-         in_place_at = self%backend%in_host_memory .and. node%operation%works_in_place() .and. &
+         in_place_at = (self%backend%in_host_memory .or. node%is_done(1)) .and. node%operation%works_in_place() .and. &
             & self%bytes_of_output(i) == self%bytes_of_output(node%inputs(1))
       end associate
    end function in_place_at
@@ -354,7 +345,7 @@ contains
       n = size(self%nodes)
       backward = backward_of(self, i) + 1
       associate (node => self%nodes(i))
-         shared = j == 1 .and. in_place_at(self, i)
+         shared = j == 1 .and. (in_place_at(self, i) .or. any(plan%relu_before == i))
          number = 2*n + (j - 1)*n + i
          if (node%inputs(j) == 0 .and. node%operation%leaves_out_dx()) return
          if (node%adds(j)) then

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> What every network is, a chain of convolutions or a graph of operations: forward, loss, backward, update.
+!> What every network is: forward, loss, backward, update.
 !>
 !> Written once for every device and element type: all arithmetic is the backend's or an operation's.
 !> Order.   forward, then compute_loss, then backward, then update; `step` does all four. A call out of order is an
@@ -20,9 +20,9 @@ module cnn_model_network
    implicit none
    private
 
-   !> What a network keeps of its activations. `keep_after_relu`: ReLU together with the convolution before it, whose
-   !> own output then is not kept (in a graph, all). `keep_needed`: also only what training needs, so no gradient with
-   !> respect to the input, and the backward pass puts gradients where outputs were, where the device can
+   !> What a network keeps of its activations. `keep_after_relu`: all, but a convolution computes the ReLU behind it,
+   !> and its own output then does not exist. `keep_needed`: also only what training needs, so no gradient with respect
+   !> to the input, and the backward pass puts gradients where outputs were
    integer, parameter, public :: keep_all = 0, keep_after_relu = 1, keep_needed = 2
 
    integer, parameter :: stage_built = 0, stage_forward = 1, stage_loss = 2, stage_backward = 3
@@ -92,6 +92,8 @@ module cnn_model_network
       type(batch_type), private :: next
       !> Whether there has been a loss that can be read, and whether it is that of a step that nobody looked at
       logical, private :: has_loss = .false., unseen = .false.
+      !> Whether a backward pass has taken the memory of the last forward pass's outputs
+      logical, private :: outputs_are_gone = .false.
       integer, private :: stage = stage_built
       !> Whether updates take gradients that are not finite, too: of steps that are to be judged
       logical :: takes_any_gradients = .false.
@@ -110,10 +112,12 @@ module cnn_model_network
       procedure :: backward
       procedure :: update
       procedure :: feed, step, step_fed, read_loss, is_captured, has_gradients
-      procedure :: in_place, fetch_loss, set_mask, set_training, in_batch, forget_captured
-      procedure :: switch_training => nothing_to_switch
+      procedure(fetch_loss_), deferred :: fetch_loss
+      procedure(set_mask_), deferred :: set_mask
+      procedure(switch_training_), deferred :: switch_training
+      procedure :: in_place, is_released, set_training, forget_captured
       procedure :: close => close_network
-      procedure, private :: queue_loss, outputs_released
+      procedure, private :: queue_loss
    end type network_type
 
    abstract interface
@@ -204,6 +208,42 @@ module cnn_model_network
          !> Tensors of the network, not copies
          type(layer_view_type), intent(out) :: layer
       end subroutine view_
+
+      !> The value of the last loss that was found; waits for the device
+      subroutine fetch_loss_(self, loss, error)
+         import :: dp, error_type, network_type
+         implicit none
+         !> The network
+         class(network_type), intent(in) :: self
+         !> Of all images
+         real(dp), intent(out) :: loss
+         !> An error of the device
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine fetch_loss_
+
+      !> The mask that a layer takes in the next forward passes
+      subroutine set_mask_(self, i, mask, error)
+         import :: error_type, network_type, tensor_type
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> Number of the layer, from 1
+         integer, intent(in) :: i
+         !> 0 and 1, *host*; is copied
+         type(tensor_type), intent(in) :: mask
+         !> The layer takes none, or no memory
+         type(error_type), allocatable, intent(out) :: error
+      end subroutine set_mask_
+
+      !> Let the operations compute as in training or as after it
+      subroutine switch_training_(self, training)
+         import :: network_type
+         implicit none
+         !> The network
+         class(network_type), intent(inout) :: self
+         !> In training
+         logical, intent(in) :: training
+      end subroutine switch_training_
    end interface
 
    interface
@@ -363,68 +403,19 @@ contains
       self%capture%state = capture_none
    end subroutine forget_captured
 
-   subroutine nothing_to_switch(self, training)
-      !> Of layers that compute the same in training and after it
-      class(network_type), intent(inout) :: self
-      !> In training
-      logical, intent(in) :: training
-      associate (unused => self, also_unused => training)
-      end associate
-   end subroutine nothing_to_switch
-
    !> Whether the backward pass takes the memory of outputs
    pure logical function in_place(self)
       !> The network
       class(network_type), intent(in) :: self
-      associate (unused => self)
-      end associate
-      in_place = .false.
+      in_place = self%keep_activations == keep_needed
    end function in_place
 
-   !> Elements of the whole batch, where there are `count` of the input's images
-   pure integer(i8) function in_batch(self, count)
-      !> The network, with its input
-      class(network_type), intent(in) :: self
-      !> Of a tensor
-      integer(i8), intent(in) :: count
-      in_batch = count
-      if (self%batch_images > 0) in_batch = count/self%input%extent(self%input_rank)*self%batch_images
-   end function in_batch
-
-   !> Whether `backward` has taken the memory of outputs
-   pure logical function outputs_released(self)
+   !> Whether it has done so since the last forward pass
+   pure logical function is_released(self)
       !> The network
       class(network_type), intent(in) :: self
-      outputs_released = self%in_place() .and. self%stage == stage_backward
-   end function outputs_released
-
-   !> The value of the last loss that was found; waits for the device
-   subroutine fetch_loss(self, loss, error)
-      !> The network
-      class(network_type), intent(in) :: self
-      !> Of all images
-      real(dp), intent(out) :: loss
-      !> An error of the device
-      type(error_type), allocatable, intent(out) :: error
-      call self%backend%read_loss(loss, error)
-   end subroutine fetch_loss
-
-   !> The mask that a layer takes in the next forward passes
-   subroutine set_mask(self, i, mask, error)
-      !> The network
-      class(network_type), intent(inout) :: self
-      !> Number of the layer, from 1
-      integer, intent(in) :: i
-      !> 0 and 1, *host*; is copied
-      type(tensor_type), intent(in) :: mask
-      !> The layer takes none, or no memory
-      type(error_type), allocatable, intent(out) :: error
-      type(layer_view_type) :: layer
-      associate (unused => mask)
-      end associate
-      call self%view(i, layer)
-      call fail(error, "layer "//layer%name//": it takes no mask")
-   end subroutine set_mask
+      is_released = self%outputs_are_gone
+   end function is_released
 
    !> Whether the last step was the replay of a captured one, and the next of its shapes will be
    pure logical function is_captured(self)

@@ -230,6 +230,7 @@ contains
          if (self%capture%state == capture_made) call self%backend%replay(done, error)
       end if
       if (done) then
+         self%outputs_are_gone = self%in_place()
          self%stage = stage_backward
       else if (.not. allocated(error)) then
          call run(self, self%capture%input, self%capture%target, rank, error)

@@ -23,6 +23,7 @@ contains
       ! A captured step has the old addresses
       if (moved) self%capture%state = capture_none
       if (allocated(error)) return
+      self%outputs_are_gone = .false.
       self%stage = stage_forward
    end procedure forward
 
@@ -56,7 +57,7 @@ contains
       !> Call out of order, or another shape
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: y
-      if (self%stage < stage_forward .or. self%outputs_released()) then
+      if (self%stage < stage_forward .or. self%outputs_are_gone) then
          call fail(error, call//": no output yet, call forward first")
          return
       end if
@@ -83,11 +84,12 @@ contains
    end procedure queue_loss
 
    module procedure backward
-      if (self%stage < stage_loss .or. self%outputs_released()) then
+      if (self%stage < stage_loss .or. self%outputs_are_gone) then
          call fail(error, "backward: no loss yet, call forward and loss first")
          return
       end if
       ! In place the outputs of inner layers are gone from here on, also after an error
+      self%outputs_are_gone = self%in_place()
       self%stage = merge(stage_built, stage_loss, self%in_place())
       call self%find_gradients(error)
       if (allocated(error)) return

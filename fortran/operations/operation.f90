@@ -39,11 +39,8 @@ module cnn_operations_operation
       type(tensor_type) :: kept
       !> Number of dimensions of the first input
       integer :: rank = 0
-      !> Of a ReLU behind the operation that is computed with it: y is that one's output; negative: there is none
-      real(dp) :: slope = no_slope
-      !> Of a ReLU before it whose gradient is computed with it: the first dx is that of its input, and where x is;
-      !> negative: there is none
-      real(dp) :: input_slope = no_slope
+      !> Of a ReLU: where the sums of its dx over all but the channels go, the gradient of a bias; empty: nowhere
+      type(tensor_type) :: db
    end type operands_type
 
    type, abstract, public :: operation_type
@@ -73,7 +70,6 @@ module cnn_operations_operation
       procedure, nopass :: is_light => no
       procedure, nopass :: joins_channels => no
       procedure, nopass :: leaves_out_dx => no
-      procedure, nopass :: takes_relu => no
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure :: kept_numbers => nothing_kept
@@ -117,8 +113,7 @@ contains
    !> time before it writes their gradients; whether the output may lie where the first input does, and the gradient of
    !> the first input where that of the output does; whether it does little beside moving numbers, image by image, so
    !> that the output is rather found again than kept; whether that is the inputs one behind the other in each image;
-   !> whether its backward pass leaves out the gradient of an input for which there is no memory; whether it computes a
-   !> ReLU with it, see `operands_type`
+   !> whether its backward pass leaves out the gradient of an input for which there is no memory
    pure logical function no()
       no = .false.
    end function no

@@ -181,11 +181,11 @@ contains
       class(relu_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> dx from dy and y, which is positive where x is
+      !> dx and its sums from dy and y, which is positive where x is
       type(operands_type), intent(in) :: operands
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
-      call backend%relu_backward(operands%y, operands%dy, operands%dx(1), tensor_type(), error)
+      call backend%relu_backward(operands%y, operands%dy, operands%dx(1), operands%db, error)
       call self%name_node(error)
    end subroutine relu_backward
 

@@ -25,7 +25,6 @@ module cnn_operations_products
       procedure, nopass :: reads_y => no
       procedure, nopass :: reads_x_first => yes
       procedure, nopass :: leaves_out_dx => yes
-      procedure, nopass :: takes_relu => yes
       procedure :: read => conv_read
       procedure :: find_shape => conv_shape
       procedure :: forward => conv_forward
@@ -187,8 +186,6 @@ contains
       step%w = operands%w(1)
       if (self%has_bias) step%bias = operands%w(2)
       step%y = operands%y
-      step%relu = operands%slope >= 0.0_dp
-      step%slope = max(operands%slope, 0.0_dp)
       call backend%conv_forward(step, error)
       call self%name_node(error)
    end subroutine conv_forward
@@ -198,16 +195,17 @@ contains
       class(conv2d_type), intent(in) :: self
       !> The device
       class(backend_type), intent(in) :: backend
-      !> dx and dw from dy, x and w
+      !> dx and dw from dy, x and w; no gradient of the bias where there is no memory for it
       type(operands_type), intent(in) :: operands
       !> Error of the device
       type(error_type), allocatable, intent(out) :: error
+      logical :: with_bias
+      with_bias = self%has_bias
+      if (with_bias) with_bias = operands%dw(2)%is_allocated()
       associate (to => operands)
          call backend%conv_backward_filter(self%conv, to%x(1), to%dy, to%dw(1), error)
-         if (.not. allocated(error) .and. self%has_bias) call backend%conv_backward_bias(to%dy, to%dw(2), error)
-         if (.not. allocated(error) .and. to%input_slope >= 0.0_dp) then
-            call backend%conv_backward_leaky(self%conv, to%w(1), to%dy, to%dx(1), to%input_slope, error)
-         else if (.not. allocated(error) .and. to%dx(1)%is_allocated()) then
+         if (.not. allocated(error) .and. with_bias) call backend%conv_backward_bias(to%dy, to%dw(2), error)
+         if (.not. allocated(error) .and. to%dx(1)%is_allocated()) then
             call backend%conv_backward_data(self%conv, to%w(1), to%dy, to%dx(1), error)
          end if
       end associate

@@ -90,7 +90,7 @@ def test_a_device_goes_depth_first_only_where_it_can() -> None:
     assert _depth_first(efficient, (1, 3, 8, 2048)) and not _depth_first(efficient, (1, 3, 8, 65536))
     plain = bridge.Network(Model(SEQUENCES["same"]))
     assert plain.plan((1, 3, 64, 64)) == [f"{name}: on device cpu" for name in "abc"]
-    with pytest.raises(EngineError, match=r"layer a: conv2d: input .* has 2 channels"):
+    with pytest.raises(EngineError, match=r"layer a \(conv2d\): conv2d: input .* has 2 channels"):
         efficient.plan((1, 2, 64, 64))
 
 

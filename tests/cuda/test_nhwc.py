@@ -130,7 +130,7 @@ def test_only_the_device_can_read_what_lies_between(cuda: str, math: str) -> Non
         f"a .. c: on device {device}, one after the other, channels last in {STORED[math]}"]
     y = net.forward(to_device(data["x"].astype("f"), cuda))
     for layer in ("r", "s"):
-        with pytest.raises(EngineError, match=f"the device keeps that of {layer} in a form of its own, expected c"
+        with pytest.raises(EngineError, match=f"the device keeps that of '{layer}' in a form of its own, expected 'c'"
                            ", or a network with keep_activations=True"):
             net.output(layer)
     assert np.array_equal(to_host(net.output("c")), to_host(y))

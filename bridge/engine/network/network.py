@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bridge.common.errors import ArgumentError, ArgumentTypeError, DivergenceError, EngineError, FileError
+from bridge.common.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
 from bridge.engine.arrays import dispatch
 from bridge.engine.arrays.operand import Operand
 from bridge.engine.arrays.transfer import to_device, to_host
@@ -35,7 +35,7 @@ from bridge.engine.network.torch_modules import make_module, read_module
 from bridge.engine.network.turns import new_turn, one_at_a_time
 from bridge.exchange.contents import TRAINING, check_contents
 from bridge.exchange.file import ExchangeFile
-from bridge.exchange.model import Conv2d, Model, Relu
+from bridge.exchange.model import Model
 from bridge.exchange.optimizers import Optimizer, Sgd
 from bridge.operations.hyperparameters import numbers
 from bridge.operations.losses import loss_from
@@ -56,8 +56,7 @@ KEPT: dict[Keep, int] = {True: 0, AFTER_RELU: 1, False: 2}
 
 
 class Network:
-    """A network with its loss, computed in Fortran: a graph of the operations of `bridge.operations`, often a chain of
-    convolutions and ReLUs.
+    """A network with its loss, computed in Fortran: a graph of the operations of `bridge.operations`.
 
     Make one with `from_torch`, `from_file`, or from a `Model`. Weights and gradients are **views** of Fortran's
     memory, of numpy or on a CUDA device `bridge.DeviceArray`: writing ``net.parameters["conv1.weight"][...] = w``
@@ -80,12 +79,12 @@ class Network:
         Which tensors between the layers stay in memory, to be asked for by `output` and `output_gradient`.
 
         - True: all of them.
-        - "after_relu": in a chain of convolutions a ReLU is computed together with the convolution before it, whose own
-          output, before the ReLU, does not exist then. Other networks keep all.
+        - "after_relu": a ReLU is computed together with the convolution before it, where nothing else takes that one's
+          output, which does not exist then. All others are kept.
         - False, for training only: nothing that training does not need. ReLUs are computed as with "after_relu";
-          there is no gradient with respect to the input, and no `output_gradient`; `backward` releases the outputs of
-          inner layers, so that only the last layer's can be had after it (on a CUDA device with tensor cores, and where
-          the network is no chain, at any time). The least memory, and on the CPU the fastest.
+          there is no gradient with respect to the input, and no `output_gradient`. Before `backward` there are the
+          outputs of inner layers whose memory nothing else has taken (none that tensor cores read), and after it only
+          the last layer's. The least memory, and on the CPU the fastest.
 
     Attributes
     ----------
@@ -126,8 +125,6 @@ class Network:
         # Whether the last input was one sample without a batch
         self._alone = False
         self._has_gradients = False
-        # Whether the memory of inner outputs has been released: without activations kept, from backward to forward
-        self._released = False
         # The shape of what the next step was fed
         self._fed: tuple[int, ...] = ()
         self._optimizer: Optimizer = Sgd(0.0)
@@ -312,7 +309,7 @@ class Network:
         not to be changed before `backward`.
         """
         x = self._input(input)
-        self._has_gradients = self._released = False
+        self._has_gradients = False
         self._hold(x)
         with self._place.working(x):
             self._draw(x.shape)
@@ -339,9 +336,8 @@ class Network:
         """
         with self._place.working(*self._inputs[-1:]):
             extension.call("network_backward", self._handle)
-        kept = bool(self.keep_activations)
-        self._has_gradients, self._released = True, not kept
-        return self._copy(0, OUTPUT_GRADIENT) if kept else None
+        self._has_gradients = True
+        return self._copy(0, OUTPUT_GRADIENT) if self.keep_activations else None
 
     @property
     def steps(self) -> int:
@@ -425,20 +421,15 @@ class Network:
         wanted = flag("read_loss", read_loss)
         self._has_gradients = False
         with self._place.working(*given):
-            try:
-                self._draw(given[0].shape if given else self._fed)
-                if given:
-                    self._hold(given[0])
-                    x, t = given
-                    loss = extension.call("network_step", self._handle, x.address, x.extent, len(x.shape), t.address,
-                                          t.extent, *settings, int(wanted))
-                else:
-                    loss = extension.call("network_step_fed", self._handle, *settings, int(wanted))
-            except DivergenceError:
-                # It has come as far as the update
-                self._released = not self.keep_activations
-                raise
-        self._inputs, self._has_gradients, self._released = given[:1], True, not self.keep_activations
+            self._draw(given[0].shape if given else self._fed)
+            if given:
+                self._hold(given[0])
+                x, t = given
+                loss = extension.call("network_step", self._handle, x.address, x.extent, len(x.shape), t.address,
+                                      t.extent, *settings, int(wanted))
+            else:
+                loss = extension.call("network_step_fed", self._handle, *settings, int(wanted))
+        self._inputs, self._has_gradients = given[:1], True
         self._optimizer = chosen
         return float(loss) if wanted else None
 
@@ -469,22 +460,7 @@ class Network:
     @one_at_a_time
     def output(self, layer: str) -> Array:
         """Return the output of a layer in the last forward pass, a new array."""
-        number = self._number(layer)
-        if not self.model.is_chain:
-            last = self.model.layers[-1].name
-            if not self.keep_activations and layer != last:
-                raise EngineError(f"output: {layer!r} is not kept, expected {last!r}, or a network with "
-                                  "keep_activations=True")
-            return self._copy(number, OUTPUT)
-        after = self.model.layers[number] if number < len(self.model.layers) else None
-        convolution = isinstance(self.model.layers[number - 1], Conv2d)
-        if self.keep_activations is not True and convolution and isinstance(after, Relu):
-            raise EngineError(f"output: {layer!r} is computed together with its ReLU and does not exist, expected "
-                              f"{after.name!r}, or a network with keep_activations=True")
-        if self._released and after is not None:
-            raise EngineError(f"output: {layer!r} was released by backward, expected {self.model.layers[-1].name!r}, "
-                              "or a network with keep_activations=True")
-        return self._copy(number, OUTPUT)
+        return self._copy(self._number(layer), OUTPUT)
 
     @one_at_a_time
     def output_gradient(self, layer: str) -> Array:
@@ -596,7 +572,7 @@ class Network:
         place, shape = self._tensors.find(number, which)
         if place == 0:
             raise EngineError("this tensor does not exist yet: call forward, loss or backward first")
-        if not self.model.is_chain and self._inputs:
+        if self._inputs:
             given = self._inputs[-1].shape
             shape = (given, *self._as_it_computes().output_shapes(given))[number]
         like = self._inputs[-1] if self._inputs else Operand(None, 0, (), self.dtype)
