@@ -46,7 +46,6 @@ contains
 
    !> The layer that is being described, where there is one, is complete
    subroutine add_layer(self, error)
-      !> The draft
       class(draft_type), intent(inout) :: self
       !> It cannot be a layer
       type(error_type), allocatable, intent(out) :: error

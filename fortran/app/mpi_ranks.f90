@@ -39,7 +39,6 @@ contains
 
    !> Which process this is. OpenMP's threads compute, the first of them alone speaks with other processes
    subroutine start(self)
-      !> Is set
       class(mpi_ranks_type), intent(inout) :: self
       integer :: provided
       call MPI_Init_thread(MPI_THREAD_FUNNELED, provided)
@@ -48,7 +47,6 @@ contains
    end subroutine start
 
    subroutine add_up(self, tensor)
-      !> This process
       class(mpi_ranks_type), intent(in) :: self
       !> Becomes the sum, *host*
       type(tensor_type), target, intent(in) :: tensor
@@ -61,7 +59,6 @@ contains
 
    !> The sum goes from rank to rank, and from the last to all
    subroutine add_in_order(self, columns, total)
-      !> This process
       class(mpi_ranks_type), intent(in) :: self
       !> One for each image of this rank, *host*
       type(tensor_type), target, intent(in) :: columns
@@ -78,7 +75,6 @@ contains
    end subroutine add_in_order
 
    subroutine gather(self, own, images, whole)
-      !> This process
       class(mpi_ranks_type), intent(in) :: self
       !> Of this rank's images, *host*
       type(tensor_type), intent(in) :: own
@@ -104,7 +100,6 @@ contains
 
    !> Say what is wrong, and end all processes. Where all have found the same, the first of them says it
    subroutine end_all(self, name, error)
-      !> This process
       class(mpi_ranks_type), intent(in) :: self
       !> Of the program
       character(len=*), intent(in) :: name
@@ -118,7 +113,6 @@ contains
    end subroutine end_all
 
    subroutine finish(self)
-      !> This process
       class(mpi_ranks_type), intent(in) :: self
       associate (unused => self)
       end associate

@@ -186,7 +186,6 @@ contains
 
    !> Reserve a name beside `path` (same file system, so that the rename is atomic), unique to this process
    subroutine begin(self, path, error)
-      !> The part; nothing is there yet
       class(part_file_type), intent(inout) :: self
       !> The file that it will replace
       character(len=*), intent(in) :: path
@@ -215,14 +214,12 @@ contains
 
    !> Say that the writer lives, once there is a file
    subroutine hold(self)
-      !> The part
       class(part_file_type), intent(in) :: self
       call c_hold(self%watch)
    end subroutine hold
 
    !> Why the file could not be made, where the system says so
    subroutine refusal(self, reason)
-      !> The part, which is not there
       class(part_file_type), intent(in) :: self
       !> In the system's words
       character(len=:), allocatable, intent(out) :: reason
@@ -234,7 +231,6 @@ contains
 
    !> Put the finished file in its place
    subroutine commit(self, error)
-      !> The part, of which nothing is left then
       class(part_file_type), intent(inout) :: self
       !> Why the older file, if there was one, is still there
       type(error_type), allocatable, intent(out) :: error
@@ -252,7 +248,6 @@ contains
 
    !> Remove an unfinished file, if there is one
    subroutine discard(self)
-      !> The part, of which nothing is left then
       class(part_file_type), intent(inout) :: self
       integer(c_int) :: ignored
       if (.not. allocated(self%name)) return
@@ -261,7 +256,6 @@ contains
    end subroutine discard
 
    subroutine end_part(self)
-      !> The part that is no more
       class(part_file_type), intent(inout) :: self
       call c_forget(self%watch)
       self%watch = unwatched

@@ -87,7 +87,6 @@ module cnn_core_backend
       subroutine allocate_(self, dtype, extent, tensor, error)
          import :: backend_type, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(inout) :: self
          !> Element type, of cnn_core_kinds
          integer, intent(in) :: dtype
@@ -95,7 +94,6 @@ module cnn_core_backend
          integer, intent(in) :: extent(4)
          !> The new tensor; without memory after an error
          type(tensor_type), intent(out) :: tensor
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine allocate_
 
@@ -103,7 +101,6 @@ module cnn_core_backend
       subroutine release_(self, tensor)
          import :: backend_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(inout) :: self
          !> Tensor whose memory is given back; empty afterwards
          type(tensor_type), intent(inout) :: tensor
@@ -113,11 +110,9 @@ module cnn_core_backend
       subroutine clear_(self, tensor, error)
          import :: backend_type, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Tensor that becomes zero
          type(tensor_type), intent(in) :: tensor
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine clear_
 
@@ -125,13 +120,11 @@ module cnn_core_backend
       subroutine copy_in_(self, host, tensor, error)
          import :: backend_type, c_ptr, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Host memory of `tensor%bytes()` bytes
          type(c_ptr), intent(in) :: host
          !> Tensor that is overwritten
          type(tensor_type), intent(in) :: tensor
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine copy_in_
 
@@ -139,13 +132,11 @@ module cnn_core_backend
       subroutine copy_out_(self, tensor, host, error)
          import :: backend_type, c_ptr, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Tensor that is copied
          type(tensor_type), intent(in) :: tensor
          !> Host memory of `tensor%bytes()` bytes, is overwritten
          type(c_ptr), intent(in) :: host
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine copy_out_
 
@@ -153,11 +144,9 @@ module cnn_core_backend
       subroutine conv_forward_(self, step, error)
          import :: backend_type, conv_step_type, error_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Convolution with bias, where that is not empty, and ReLU; its `y` is overwritten
          type(conv_step_type), intent(in) :: step
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_forward_
 
@@ -165,7 +154,6 @@ module cnn_core_backend
       subroutine conv_backward_data_(self, conv, w, dy, dx, error)
          import :: backend_type, conv_type, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Stride, padding, dilation and groups
          type(conv_type), intent(in) :: conv
@@ -175,7 +163,6 @@ module cnn_core_backend
          type(tensor_type), intent(in) :: dy
          !> Gradient with respect to the input (w, h, c, n), is overwritten
          type(tensor_type), intent(in) :: dx
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_backward_data_
 
@@ -183,7 +170,6 @@ module cnn_core_backend
       subroutine conv_backward_filter_(self, conv, x, dy, dw, error)
          import :: backend_type, conv_type, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Stride, padding, dilation and groups
          type(conv_type), intent(in) :: conv
@@ -193,7 +179,6 @@ module cnn_core_backend
          type(tensor_type), intent(in) :: dy
          !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
          type(tensor_type), intent(in) :: dw
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_backward_filter_
 
@@ -201,13 +186,11 @@ module cnn_core_backend
       subroutine conv_backward_bias_(self, dy, db, error)
          import :: backend_type, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Gradient with respect to the output (q, p, k, n)
          type(tensor_type), intent(in) :: dy
          !> Gradient with respect to the bias (k, 1, 1, 1), is overwritten
          type(tensor_type), intent(in) :: db
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine conv_backward_bias_
 
@@ -215,13 +198,11 @@ module cnn_core_backend
       subroutine relu_forward_(self, z, a, error)
          import :: backend_type, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Input of the ReLU
          type(tensor_type), intent(in) :: z
          !> Output of the ReLU, is overwritten; may be z
          type(tensor_type), intent(in) :: a
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine relu_forward_
 
@@ -230,7 +211,6 @@ module cnn_core_backend
       subroutine relu_backward_(self, z, da, dz, db, error)
          import :: backend_type, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Input of the ReLU, or its output: both are positive at the same places
          type(tensor_type), intent(in) :: z
@@ -240,7 +220,6 @@ module cnn_core_backend
          type(tensor_type), intent(in) :: dz
          !> Sums of dz over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
          type(tensor_type), intent(in) :: db
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine relu_backward_
 
@@ -249,7 +228,6 @@ module cnn_core_backend
       subroutine mse_(self, y, target, scale, dy, error)
          import :: backend_type, dp, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(inout) :: self
          !> Output of the network
          type(tensor_type), intent(in) :: y
@@ -259,7 +237,6 @@ module cnn_core_backend
          real(dp), intent(in) :: scale
          !> Gradient of the loss with respect to y, is overwritten
          type(tensor_type), intent(in) :: dy
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine mse_
 
@@ -267,11 +244,9 @@ module cnn_core_backend
       subroutine read_loss_(self, loss, error)
          import :: backend_type, dp, error_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Loss of the last `mse`
          real(dp), intent(out) :: loss
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine read_loss_
 
@@ -280,7 +255,6 @@ module cnn_core_backend
       subroutine update_(self, sgd, first, w, g, v, error)
          import :: backend_type, error_type, sgd_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Learning rate, momentum, dampening, weight decay
          type(sgd_type), intent(in) :: sgd
@@ -292,7 +266,6 @@ module cnn_core_backend
          type(tensor_type), intent(in) :: g
          !> Momentum buffer, updated in place; empty without momentum
          type(tensor_type), intent(in) :: v
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine update_
 
@@ -300,13 +273,11 @@ module cnn_core_backend
       subroutine convert_(self, from, to, error)
          import :: backend_type, error_type, tensor_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> Tensor that is read
          type(tensor_type), intent(in) :: from
          !> Tensor of the same shape that is overwritten
          type(tensor_type), intent(in) :: to
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine convert_
 
@@ -314,13 +285,11 @@ module cnn_core_backend
       subroutine use_stream_(self, stream, own, error)
          import :: backend_type, c_ptr, error_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
          !> A `cudaStream_t`; null for the default stream
          type(c_ptr), intent(in) :: stream
          !> Whether the device's own stream is meant, whatever `stream` is
          logical, intent(in) :: own
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine use_stream_
 
@@ -328,9 +297,7 @@ module cnn_core_backend
       subroutine wait_(self, error)
          import :: backend_type, error_type
          implicit none
-         !> The device
          class(backend_type), intent(in) :: self
-         !> Why the device could not do it; unallocated when it could
          type(error_type), allocatable, intent(out) :: error
       end subroutine wait_
    end interface
@@ -339,7 +306,6 @@ contains
 
    !> A tensor that this device can work on, else an error
    subroutine require(self, tensor, error)
-      !> The device
       class(backend_type), intent(in) :: self
       !> Tensor to be looked at
       type(tensor_type), intent(in) :: tensor
@@ -353,7 +319,6 @@ contains
    !> ReLU's input, which is the gradient with respect to a where a is positive, else 0, and takes the memory of a;
    !> db(c) = its sum over n, h, w when `db` is not empty. Only where the device `works_in_place`
    subroutine conv_backward_relu(self, conv, w, dy, a, db, error)
-      !> The device
       class(backend_type), intent(inout) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -366,7 +331,6 @@ contains
       type(tensor_type), intent(in) :: a
       !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(a, error)
       if (allocated(error)) return
@@ -378,7 +342,6 @@ contains
    !> The same of one convolution by itself, and where the ReLU may be leaky: with a slope that is positive the gradient
    !> is that times the one with respect to a where a is not positive
    subroutine conv_backward_leaky(self, conv, w, dy, a, slope, error)
-      !> The device
       class(backend_type), intent(in) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -391,7 +354,6 @@ contains
       type(tensor_type), intent(in) :: a
       !> Of the ReLU
       real(dp), intent(in) :: slope
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(a, error)
       if (allocated(error)) return
@@ -402,28 +364,23 @@ contains
 
    !> Run a primitive. Only where tensors are not in host memory, where loops do it
    subroutine compute(self, primitive, error)
-      !> The device
       class(backend_type), intent(in) :: self
       !> Its tensors are in the device's memory
       class(primitive_type), intent(in) :: primitive
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call no_primitive(self, primitive, error)
    end subroutine compute
 
    !> As `mse`, a primitive that is a loss; the same holds
    subroutine other_loss(self, primitive, error)
-      !> The device
       class(backend_type), intent(inout) :: self
       !> Its tensors are in the device's memory
       class(primitive_type), intent(in) :: primitive
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call no_primitive(self, primitive, error)
    end subroutine other_loss
 
    subroutine no_primitive(self, primitive, error)
-      !> The device
       class(backend_type), intent(in) :: self
       !> The call
       class(primitive_type), intent(in) :: primitive
@@ -440,11 +397,9 @@ contains
 
    !> y of all steps
    subroutine forward_step_by_step(self, steps, error)
-      !> The device
       class(backend_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, size(steps)
@@ -455,7 +410,6 @@ contains
 
    !> How `forward_sequence` and `backward_sequence` go about it, in words; only the extents of tensors matter
    function one_after_the_other(self, steps) result(text)
-      !> The device
       class(backend_type), intent(in) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
@@ -467,7 +421,6 @@ contains
    !> How a memory-efficient network keeps what one convolution of a fused sequence hands to the next: in which element
    !> type, and whether so that only the device can read it; only the extents of tensors matter, and the type of x
    subroutine as_they_are(self, steps, dtype, opaque, error)
-      !> The device
       class(backend_type), intent(inout) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
@@ -475,7 +428,6 @@ contains
       integer, intent(out) :: dtype
       !> Whether only the device can read it
       logical, intent(out) :: opaque
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       dtype = dtype_none
       opaque = .false.
@@ -490,20 +442,16 @@ contains
    !> done but captured, for `replay` to do it as often as wanted. There is one captured graph for each backend, and
    !> every address is part of it
    subroutine no_capture(self, error)
-      !> The device
       class(backend_type), intent(inout) :: self
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call fail(error, "device "//self%name//": captures nothing")
    end subroutine no_capture
 
    !> `done` is false where nothing was captured, or the device's own memory has moved since
    subroutine no_replay(self, done, error)
-      !> The device
       class(backend_type), intent(inout) :: self
       !> Whether there was a captured graph that still holds
       logical, intent(out) :: done
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       done = .false.
       call fail(error, "device "//self%name//": has captured nothing")
@@ -512,13 +460,11 @@ contains
    !> Fill tensors from host memory, which is free to change on return, while queued work goes on: they are filled for
    !> work queued after `await_feed`, and the next `feed` waits for what is queued before `release_feed`
    subroutine feed_now(self, hosts, tensors, error)
-      !> The device
       class(backend_type), intent(inout) :: self
       !> Host memory for each tensor, free to change on return
       type(c_ptr), intent(in) :: hosts(:)
       !> Tensors that are filled
       type(tensor_type), intent(in) :: tensors(:)
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, size(tensors)
@@ -528,9 +474,7 @@ contains
    end subroutine feed_now
 
    subroutine no_feed_to_wait_for(self, error)
-      !> The device
       class(backend_type), intent(inout) :: self
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%wait(error)
    end subroutine no_feed_to_wait_for
@@ -538,7 +482,6 @@ contains
    !> Give back what is not a tensor, before the network's tensors are released, which is all that may follow. A device
    !> of only tensors has nothing else than its name
    subroutine close_backend(self)
-      !> The device
       class(backend_type), intent(inout) :: self
       if (allocated(self%name)) deallocate (self%name)
    end subroutine close_backend
@@ -547,13 +490,11 @@ contains
    !> the output of a ReLU, and is used up; where the first step needs the gradient, the second's x takes it, see
    !> `conv_backward_relu`
    subroutine backward_step_by_step(self, steps, dy, error)
-      !> The device
       class(backend_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> Gradient with respect to the last output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: gradient
       integer :: i
@@ -572,7 +513,6 @@ contains
 
    !> The arithmetic of convolutions on tensors of this element type, as exchange files record it
    function math_mode(self, dtype) result(mode)
-      !> The device
       class(backend_type), intent(in) :: self
       !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype
@@ -583,7 +523,6 @@ contains
 
    !> Whether convolutions take tensors of this element type
    pure logical function supports(self, dtype)
-      !> The device
       class(backend_type), intent(in) :: self
       !> Element type of the tensors, of cnn_core_kinds
       integer, intent(in) :: dtype

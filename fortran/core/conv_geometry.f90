@@ -40,7 +40,6 @@ contains
 
    !> Shape of y for x and w (extents in Fortran order); an error when they do not fit together
    subroutine output_extent(self, x, w, y, error)
-      !> Stride, padding, dilation and groups
       class(conv_type), intent(in) :: self
       !> Extents of the input (w, h, c, n)
       integer, intent(in) :: x(4)
@@ -101,7 +100,6 @@ contains
    end function fits_32_bits
 
    subroutine check_parameters(self, error)
-      !> Stride, padding, dilation and groups
       class(conv_type), intent(in) :: self
       !> Which of them is out of its range
       type(error_type), allocatable, intent(out) :: error

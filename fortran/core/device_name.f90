@@ -84,7 +84,6 @@ contains
       character(len=*), intent(in) :: text
       !> The first word: the kind, with the ordinal after a colon
       character(len=*), intent(in) :: word
-      !> Where the value is put
       type(device_name_type), intent(inout) :: device
       !> An unknown kind, or an ordinal that is no number
       type(error_type), allocatable, intent(out) :: error
@@ -110,7 +109,6 @@ contains
       character(len=*), intent(in) :: text
       !> One option, as name=value
       character(len=*), intent(in) :: word
-      !> Where the value is put
       type(device_name_type), intent(inout) :: device
       !> An unknown option or value, or a kind that has no options
       type(error_type), allocatable, intent(out) :: error
@@ -133,7 +131,6 @@ contains
       character(len=*), intent(in) :: name
       !> What stands after it
       character(len=*), intent(in) :: value
-      !> Where the value is put
       type(device_name_type), intent(inout) :: device
       !> An unknown name, or a value that the option does not have
       type(error_type), allocatable, intent(out) :: error

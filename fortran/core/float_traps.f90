@@ -43,7 +43,6 @@ contains
 
    !> No traps, and no flags, until `restore`
    subroutine hold(self)
-      !> Where they are put
       class(float_traps_type), intent(inout) :: self
       integer(c_int) :: found
       integer :: thread
@@ -61,7 +60,6 @@ contains
 
    !> As they were
    subroutine restore(self)
-      !> Where they are
       class(float_traps_type), intent(inout) :: self
       integer :: thread
       if (allocated(self%others)) then

@@ -30,7 +30,6 @@ contains
 
    !> The images of a batch that a rank takes: those of all ranks follow each other, and make up the batch
    pure subroutine part(self, images, rank, first, own)
-      !> How many ranks there are
       class(ranks_type), intent(in) :: self
       !> Of the batch
       integer, intent(in) :: images
@@ -46,7 +45,6 @@ contains
 
    !> total + column 1 + column 2 + ..., in this order
    subroutine add_columns(self, columns, total)
-      !> Not needed
       class(ranks_type), intent(in) :: self
       !> One for each image, one after the other, *host*
       type(tensor_type), intent(in) :: columns
@@ -73,7 +71,6 @@ contains
 
    !> What the ranks have found becomes its sum, the same on each
    subroutine nothing_to_add(self, tensor)
-      !> This process
       class(ranks_type), intent(in) :: self
       !> Of the same shape on all, is overwritten, *host*
       type(tensor_type), target, intent(in) :: tensor
@@ -83,7 +80,6 @@ contains
 
    !> 0 + columns of rank 0 + those of rank 1 + ..., the same on each
    subroutine add_own_columns(self, columns, total)
-      !> This process
       class(ranks_type), intent(in) :: self
       !> One for each image of this rank, *host*
       type(tensor_type), target, intent(in) :: columns
@@ -94,7 +90,6 @@ contains
 
    !> What the ranks have of their images, one after the other, on rank 0
    subroutine nothing_to_gather(self, own, images, whole)
-      !> This process
       class(ranks_type), intent(in) :: self
       !> Of this rank's images, *host*
       type(tensor_type), intent(in) :: own

@@ -28,9 +28,7 @@ contains
 
    !> The same refusals as torch.optim.SGD, and non-finite settings
    subroutine check(self, error)
-      !> The settings of one optimizer
       class(sgd_type), intent(in) :: self
-      !> Which setting is out of its range
       type(error_type), allocatable, intent(out) :: error
       call not_negative("lr", self%lr, error)
       if (allocated(error)) return

@@ -41,14 +41,12 @@ contains
 
    !> Number of elements
    pure integer(i8) function tensor_count(self)
-      !> The tensor
       class(tensor_type), intent(in) :: self
       tensor_count = product(int(self%extent, i8))
    end function tensor_count
 
    !> Size of the elements, in bytes; 2**62, for which there is no memory, when it is that or more
    pure integer(i8) function tensor_bytes(self)
-      !> The tensor
       class(tensor_type), intent(in) :: self
       integer(i8), parameter :: too_many = 2_i8**62
       tensor_bytes = too_many
@@ -58,7 +56,6 @@ contains
    end function tensor_bytes
 
    logical function tensor_is_allocated(self)
-      !> The tensor
       class(tensor_type), intent(in) :: self
       tensor_is_allocated = c_associated(self%address)
    end function tensor_is_allocated

@@ -73,7 +73,6 @@ contains
 
    !> Choose the kernels for this processor
    subroutine cpu_open(self, error)
-      !> The device
       class(cpu_type), intent(inout) :: self
       !> Says that the environment asks for kernels, or lanes, that do not exist
       type(error_type), allocatable, intent(out) :: error
@@ -93,13 +92,11 @@ contains
 
    !> The kernels for a tensor that is what they need
    subroutine choose(self, tensor, kernels, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Tensor that is worked on
       type(tensor_type), intent(in) :: tensor
       !> Kernels for its element type
       type(kernels_type), intent(out) :: kernels
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
       if (allocated(error)) return
@@ -108,7 +105,6 @@ contains
 
    !> The kernels for channels_last tensors: with short vectors, where long ones would leave many lanes empty
    subroutine choose_channels_last(self, groups, source, results, taps, tensor, kernels)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Groups of channels
       integer, intent(in) :: groups
@@ -128,7 +124,6 @@ contains
    end subroutine choose_channels_last
 
    subroutine cpu_allocate(self, dtype, extent, tensor, error)
-      !> The device
       class(cpu_type), intent(inout) :: self
       !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
@@ -136,7 +131,6 @@ contains
       integer, intent(in) :: extent(4)
       !> The new tensor; without memory after an error
       type(tensor_type), intent(out) :: tensor
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       tensor%dtype = dtype
       tensor%extent = extent
@@ -149,7 +143,6 @@ contains
    end subroutine cpu_allocate
 
    subroutine cpu_release(self, tensor)
-      !> The device
       class(cpu_type), intent(inout) :: self
       !> Tensor whose memory is given back; empty afterwards
       type(tensor_type), intent(inout) :: tensor
@@ -160,11 +153,9 @@ contains
    end subroutine cpu_release
 
    subroutine cpu_clear(self, tensor, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Tensor that becomes zero
       type(tensor_type), intent(in) :: tensor
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
       if (allocated(error)) return
@@ -172,13 +163,11 @@ contains
    end subroutine cpu_clear
 
    subroutine cpu_copy_in(self, host, tensor, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Host memory of `tensor%bytes()` bytes
       type(c_ptr), intent(in) :: host
       !> Tensor that is overwritten
       type(tensor_type), intent(in) :: tensor
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
       if (allocated(error)) return
@@ -186,13 +175,11 @@ contains
    end subroutine cpu_copy_in
 
    subroutine cpu_copy_out(self, tensor, host, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Tensor that is copied
       type(tensor_type), intent(in) :: tensor
       !> Host memory of `tensor%bytes()` bytes, is overwritten
       type(c_ptr), intent(in) :: host
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(tensor, error)
       if (allocated(error)) return
@@ -200,11 +187,9 @@ contains
    end subroutine cpu_copy_out
 
    subroutine cpu_conv_forward(self, step, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Convolution with bias, where that is not empty, and ReLU; its `y` is overwritten
       type(conv_step_type), intent(in) :: step
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(tensor_type) :: x, y
@@ -248,7 +233,6 @@ contains
       type(grid_type), intent(in) :: grid
       !> Tensors and epilogue of the convolution
       type(conv_task_type), intent(in) :: task
-      !> Says that there is no memory for scratch space, sums or filters
       type(error_type), allocatable, intent(out) :: error
       if (grid%channels_in_lanes) then
          call kernels%convolve_channels_last(grid, task, error)
@@ -258,7 +242,6 @@ contains
    end subroutine convolve_directly
 
    subroutine cpu_conv_backward_data(self, conv, w, dy, dx, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -268,7 +251,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient with respect to the input (w, h, c, n), is overwritten
       type(tensor_type), intent(in) :: dx
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(tensor_type) :: x, y
@@ -299,7 +281,6 @@ contains
    end subroutine cpu_conv_backward_data
 
    subroutine cpu_conv_backward_relu(self, conv, w, dy, a, db, error)
-      !> The device
       class(cpu_type), intent(inout) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -312,7 +293,6 @@ contains
       type(tensor_type), intent(in) :: a
       !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
@@ -330,7 +310,6 @@ contains
 
    !> The same in two steps, through a tensor of its own
    subroutine backward_relu_apart(self, conv, w, dy, a, db, error)
-      !> The device
       class(cpu_type), intent(inout) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -343,7 +322,6 @@ contains
       type(tensor_type), intent(in) :: a
       !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: da
       call self%allocate(a%dtype, a%extent, da, error)
@@ -353,7 +331,6 @@ contains
    end subroutine backward_relu_apart
 
    subroutine cpu_conv_backward_leaky(self, conv, w, dy, a, slope, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -366,7 +343,6 @@ contains
       type(tensor_type), intent(in) :: a
       !> Of the ReLU
       real(dp), intent(in) :: slope
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(grid_type) :: grid
@@ -392,7 +368,6 @@ contains
    end subroutine cpu_conv_backward_leaky
 
    subroutine cpu_conv_backward_filter(self, conv, x, dy, dw, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -402,7 +377,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
       type(tensor_type), intent(in) :: dw
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(tensor_type) :: joined_x, joined_dy
@@ -439,11 +413,9 @@ contains
    end subroutine cpu_conv_backward_filter
 
    subroutine cpu_forward_sequence(self, steps, error)
-      !> The device
       class(cpu_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(sequence_type) :: sequence
@@ -459,13 +431,11 @@ contains
    end subroutine cpu_forward_sequence
 
    subroutine cpu_backward_sequence(self, steps, dy, error)
-      !> The device
       class(cpu_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> Gradient with respect to the last output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       type(sequence_type) :: sequence
@@ -481,7 +451,6 @@ contains
    end subroutine cpu_backward_sequence
 
    function cpu_sequence_algorithm(self, steps) result(text)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
@@ -491,13 +460,11 @@ contains
    end function cpu_sequence_algorithm
 
    subroutine cpu_conv_backward_bias(self, dy, db, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Gradient with respect to the output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
       !> Gradient with respect to the bias (k, 1, 1, 1), is overwritten
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(dy, kernels, error)
@@ -510,13 +477,11 @@ contains
    end subroutine cpu_conv_backward_bias
 
    subroutine cpu_relu_forward(self, z, a, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Input of the ReLU
       type(tensor_type), intent(in) :: z
       !> Output of the ReLU, is overwritten; may be z
       type(tensor_type), intent(in) :: a
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(z, kernels, error)
@@ -525,7 +490,6 @@ contains
    end subroutine cpu_relu_forward
 
    subroutine cpu_relu_backward(self, z, da, dz, db, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Input of the ReLU, or its output: both are positive at the same places
       type(tensor_type), intent(in) :: z
@@ -535,7 +499,6 @@ contains
       type(tensor_type), intent(in) :: dz
       !> Sums of dz over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(z, kernels, error)
@@ -545,7 +508,6 @@ contains
    end subroutine cpu_relu_backward
 
    subroutine cpu_mse(self, y, target, scale, dy, error)
-      !> The device
       class(cpu_type), intent(inout) :: self
       !> Output of the network
       type(tensor_type), intent(in) :: y
@@ -555,7 +517,6 @@ contains
       real(dp), intent(in) :: scale
       !> Gradient of the loss with respect to y, is overwritten
       type(tensor_type), intent(in) :: dy
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(y, kernels, error)
@@ -564,11 +525,9 @@ contains
    end subroutine cpu_mse
 
    subroutine cpu_read_loss(self, loss, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Loss of the last `mse`
       real(dp), intent(out) :: loss
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       loss = self%loss
       ! Nothing can go wrong here: an unallocated error is what the caller expects
@@ -576,7 +535,6 @@ contains
    end subroutine cpu_read_loss
 
    subroutine cpu_update(self, sgd, first, w, g, v, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Learning rate, momentum, dampening, weight decay
       type(sgd_type), intent(in) :: sgd
@@ -588,7 +546,6 @@ contains
       type(tensor_type), intent(in) :: g
       !> Momentum buffer, updated in place; empty without momentum
       type(tensor_type), intent(in) :: v
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(kernels_type) :: kernels
       call self%choose(w, kernels, error)
@@ -597,13 +554,11 @@ contains
    end subroutine cpu_update
 
    subroutine cpu_convert(self, from, to, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> Tensor that is read
       type(tensor_type), intent(in) :: from
       !> Tensor of the same shape that is overwritten
       type(tensor_type), intent(in) :: to
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (from%dtype == to%dtype) then
          call self%copy_in(from%address, to, error)
@@ -615,22 +570,18 @@ contains
 
    !> There are none: all work is done when its call returns
    subroutine cpu_use_stream(self, stream, own, error)
-      !> The device
       class(cpu_type), intent(in) :: self
       !> A `cudaStream_t`; null for the default stream
       type(c_ptr), intent(in) :: stream
       !> Whether the device's own stream is meant, whatever `stream` is
       logical, intent(in) :: own
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (.not. own .and. c_associated(stream)) call fail(error, "device "//self%name//": has no streams")
    end subroutine cpu_use_stream
 
    !> Nothing is ever queued
    subroutine cpu_wait(self, error)
-      !> The device
       class(cpu_type), intent(in) :: self
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (self%live_tensors < 0) call fail(error, "device "//self%name//": more tensors released than allocated")
    end subroutine cpu_wait

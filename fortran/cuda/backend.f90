@@ -81,7 +81,6 @@ contains
 
    !> The GPU of this name, opened for the process when nobody has yet
    subroutine cuda_open(self, name, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Ordinal and options of the device
       type(device_name_type), intent(in) :: name
@@ -98,11 +97,9 @@ contains
 
    !> The GPU becomes the thread's, for work on a tensor that has memory; followed by `leave` in any case
    subroutine begin(self, tensor, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Tensor that is worked on
       type(tensor_type), intent(in) :: tensor
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure
       call self%device%enter(error)
@@ -112,7 +109,6 @@ contains
    end subroutine begin
 
    subroutine cuda_allocate(self, dtype, extent, tensor, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
@@ -120,7 +116,6 @@ contains
       integer, intent(in) :: extent(4)
       !> The new tensor; without memory after an error
       type(tensor_type), intent(out) :: tensor
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       tensor%dtype = dtype
       tensor%extent = extent
@@ -134,7 +129,6 @@ contains
 
    !> There is nobody to tell of a failure here; one that matters comes back from the next call
    subroutine cuda_release(self, tensor)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Tensor whose memory is given back; empty afterwards
       type(tensor_type), intent(inout) :: tensor
@@ -147,11 +141,9 @@ contains
    end subroutine cuda_release
 
    subroutine cuda_clear(self, tensor, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Tensor that becomes zero
       type(tensor_type), intent(in) :: tensor
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(tensor, error)
       if (.not. allocated(error)) call clear_tensor(self%device, tensor, error)
@@ -159,13 +151,11 @@ contains
    end subroutine cuda_clear
 
    subroutine cuda_copy_in(self, host, tensor, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Host memory of `tensor%bytes()` bytes
       type(c_ptr), intent(in) :: host
       !> Tensor that is overwritten
       type(tensor_type), intent(in) :: tensor
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(tensor, error)
       if (.not. allocated(error)) call copy_from_host(self%device, host, tensor, error)
@@ -173,13 +163,11 @@ contains
    end subroutine cuda_copy_in
 
    subroutine cuda_copy_out(self, tensor, host, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Tensor that is copied
       type(tensor_type), intent(in) :: tensor
       !> Host memory of `tensor%bytes()` bytes, is overwritten
       type(c_ptr), intent(in) :: host
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(tensor, error)
       if (.not. allocated(error)) call copy_to_host(self%device, tensor, host, error)
@@ -187,11 +175,9 @@ contains
    end subroutine cuda_copy_out
 
    subroutine cuda_conv_forward(self, step, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Convolution with bias, where that is not empty, and ReLU; its `y` is overwritten
       type(conv_step_type), intent(in) :: step
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(step%x, error)
       if (.not. allocated(error)) call forward(self%device, self%options, step%conv, step%x, step%w, step%bias, &
@@ -200,7 +186,6 @@ contains
    end subroutine cuda_conv_forward
 
    subroutine cuda_conv_backward_data(self, conv, w, dy, dx, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -210,7 +195,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient with respect to the input (w, h, c, n), is overwritten
       type(tensor_type), intent(in) :: dx
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(dy, error)
       if (.not. allocated(error)) call backward_data(self%device, self%options, conv, w, dy, dx, error)
@@ -218,7 +202,6 @@ contains
    end subroutine cuda_conv_backward_data
 
    subroutine cuda_conv_backward_filter(self, conv, x, dy, dw, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -228,7 +211,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
       type(tensor_type), intent(in) :: dw
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(x, error)
       if (.not. allocated(error)) call backward_filter(self%device, self%options, conv, x, dy, dw, error)
@@ -236,13 +218,11 @@ contains
    end subroutine cuda_conv_backward_filter
 
    subroutine cuda_conv_backward_bias(self, dy, db, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Gradient with respect to the output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
       !> Gradient with respect to the bias (k, 1, 1, 1), is overwritten
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(dy, error)
       if (.not. allocated(error)) call bias_gradient(self%device, dy, db, error)
@@ -252,7 +232,6 @@ contains
    !> The gradient with respect to `a` needs a place before the mask is applied: a is the mask. The kernel may put the
    !> result there
    subroutine cuda_conv_backward_relu(self, conv, w, dy, a, db, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -265,7 +244,6 @@ contains
       type(tensor_type), intent(in) :: a
       !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(dy, error)
       if (.not. allocated(error)) call compute(error)
@@ -292,7 +270,6 @@ contains
    end subroutine cuda_conv_backward_relu
 
    subroutine cuda_find_storage_format(self, steps, dtype, opaque, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
@@ -300,7 +277,6 @@ contains
       integer, intent(out) :: dtype
       !> Whether only the device can read it
       logical, intent(out) :: opaque
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       opaque = .false.
       dtype = steps(1)%x%dtype
@@ -311,11 +287,9 @@ contains
 
    !> With channels last if what lies between the steps is kept so, which `find_storage_format` has said
    subroutine cuda_forward_sequence(self, steps, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (.not. steps(1)%opaque) then
          call forward_step_by_step(self, steps, error)
@@ -327,13 +301,11 @@ contains
    end subroutine cuda_forward_sequence
 
    subroutine cuda_backward_sequence(self, steps, dy, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> Gradient with respect to the last output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       if (.not. steps(1)%opaque) then
          call backward_step_by_step(self, steps, dy, error)
@@ -345,7 +317,6 @@ contains
    end subroutine cuda_backward_sequence
 
    function cuda_sequence_algorithm(self, steps) result(text)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)
@@ -355,13 +326,11 @@ contains
    end function cuda_sequence_algorithm
 
    subroutine cuda_relu_forward(self, z, a, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Input of the ReLU
       type(tensor_type), intent(in) :: z
       !> Output of the ReLU, is overwritten; may be z
       type(tensor_type), intent(in) :: a
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(z, error)
       if (.not. allocated(error)) call relu_forward(self%device, z, a, error)
@@ -369,7 +338,6 @@ contains
    end subroutine cuda_relu_forward
 
    subroutine cuda_relu_backward(self, z, da, dz, db, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Input of the ReLU, or its output: both are positive at the same places
       type(tensor_type), intent(in) :: z
@@ -379,7 +347,6 @@ contains
       type(tensor_type), intent(in) :: dz
       !> Sums of dz over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(z, error)
       if (.not. allocated(error)) call relu_backward(self%device, z, da, dz, db, error)
@@ -387,11 +354,9 @@ contains
    end subroutine cuda_relu_backward
 
    subroutine cuda_compute(self, primitive, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Its tensors are in the device's memory; the last one has some
       class(primitive_type), intent(in) :: primitive
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call compute(self%device, primitive, error)
@@ -399,7 +364,6 @@ contains
    end subroutine cuda_compute
 
    subroutine cuda_mse(self, y, target, scale, dy, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Output of the network
       type(tensor_type), intent(in) :: y
@@ -409,7 +373,6 @@ contains
       real(dp), intent(in) :: scale
       !> Gradient of the loss with respect to y, is overwritten
       type(tensor_type), intent(in) :: dy
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin_loss(y, scale, error)
       if (.not. allocated(error)) call mse(self%device, y, target, scale, dy, self%total, error)
@@ -417,11 +380,9 @@ contains
    end subroutine cuda_mse
 
    subroutine cuda_other_loss(self, primitive, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Its tensors are in the device's memory
       class(primitive_type), intent(in) :: primitive
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       select type (p => primitive)
        type is (pair_loss_call)
@@ -445,13 +406,11 @@ contains
 
    !> `begin`, with a place for the loss
    subroutine begin_loss(self, y, scale, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Output of the network
       type(tensor_type), intent(in) :: y
       !> Factor that makes the sum the loss
       real(dp), intent(in) :: scale
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(y, error)
       if (.not. (allocated(error) .or. self%total%is_allocated())) then
@@ -462,11 +421,9 @@ contains
    end subroutine begin_loss
 
    subroutine cuda_read_loss(self, loss, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Loss of the last `mse`
       real(dp), intent(out) :: loss
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       loss = 0.0_dp
       call self%device%enter(error)
@@ -476,7 +433,6 @@ contains
    end subroutine cuda_read_loss
 
    subroutine cuda_update(self, sgd, first, w, g, v, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Learning rate, momentum, dampening, weight decay
       type(sgd_type), intent(in) :: sgd
@@ -488,7 +444,6 @@ contains
       type(tensor_type), intent(in) :: g
       !> Momentum buffer, updated in place; empty without momentum
       type(tensor_type), intent(in) :: v
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(w, error)
       if (.not. allocated(error)) call update(self%device, sgd, first, w, g, v, error)
@@ -496,13 +451,11 @@ contains
    end subroutine cuda_update
 
    subroutine cuda_convert(self, from, to, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> Tensor that is read
       type(tensor_type), intent(in) :: from
       !> Tensor of the same shape that is overwritten
       type(tensor_type), intent(in) :: to
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%begin(from, error)
       if (.not. allocated(error)) call convert(self%device, from, to, error)
@@ -510,9 +463,7 @@ contains
    end subroutine cuda_convert
 
    subroutine cuda_start_capture(self, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: ignored
       logical :: has_started
@@ -525,9 +476,7 @@ contains
    end subroutine cuda_start_capture
 
    subroutine cuda_end_capture(self, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       type(error_type), allocatable :: failure, ignored
       call self%device%enter(error)
@@ -539,11 +488,9 @@ contains
    end subroutine cuda_end_capture
 
    subroutine cuda_replay(self, done, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Whether there was a captured graph that still holds
       logical, intent(out) :: done
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       done = self%captured%is_current(self%device)
       if (.not. done) return
@@ -553,13 +500,11 @@ contains
    end subroutine cuda_replay
 
    subroutine cuda_feed(self, hosts, tensors, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
       !> Host memory for each tensor, free to change on return
       type(c_ptr), intent(in) :: hosts(:)
       !> Tensors that are filled
       type(tensor_type), intent(in) :: tensors(:)
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call self%feeder%copy(self%device, hosts, tensors, error)
@@ -567,9 +512,7 @@ contains
    end subroutine cuda_feed
 
    subroutine cuda_await_feed(self, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call self%feeder%await(self%device, error)
@@ -577,9 +520,7 @@ contains
    end subroutine cuda_await_feed
 
    subroutine cuda_release_feed(self, error)
-      !> The device
       class(cuda_type), intent(inout) :: self
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call self%feeder%release(self%device, error)
@@ -588,7 +529,6 @@ contains
 
    !> There is nobody to tell of a failure here
    subroutine cuda_close(self)
-      !> The device
       class(cuda_type), intent(inout) :: self
       type(error_type), allocatable :: error
       if (.not. associated(self%device)) return
@@ -600,21 +540,17 @@ contains
    end subroutine cuda_close
 
    subroutine cuda_use_stream(self, stream, own, error)
-      !> The device
       class(cuda_type), intent(in) :: self
       !> A `cudaStream_t`; null for the default stream
       type(c_ptr), intent(in) :: stream
       !> Whether the device's own stream is meant, whatever `stream` is
       logical, intent(in) :: own
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%use_stream(stream, own, error)
    end subroutine cuda_use_stream
 
    subroutine cuda_wait(self, error)
-      !> The device
       class(cuda_type), intent(in) :: self
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%device%enter(error)
       if (.not. allocated(error)) call self%device%synchronize(error)

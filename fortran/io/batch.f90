@@ -33,7 +33,6 @@ contains
 
    !> Another batch; what there was is released. The network is told how many images there are in all
    subroutine read_batch(self, number, fixture, network, ranks, error)
-      !> Any batch
       class(batch_type), intent(inout) :: self
       !> Of the fixture, from 0
       integer, intent(in) :: number
@@ -71,7 +70,6 @@ contains
 
    !> One of the images of this process
    subroutine image(self, i, input, target)
-      !> With images
       class(batch_type), intent(in) :: self
       !> Which of its own, from 0
       integer, intent(in) :: i
@@ -84,7 +82,6 @@ contains
    end subroutine image
 
    subroutine release(self, backend)
-      !> Has no memory afterwards
       class(batch_type), intent(inout) :: self
       !> The device where it is
       class(backend_type), intent(inout) :: backend

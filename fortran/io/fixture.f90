@@ -43,7 +43,6 @@ contains
 
    !> Open a file, check its format, and read what is not a tensor
    subroutine fixture_open(self, path, error)
-      !> A fixture that is not open
       class(fixture_type), intent(inout) :: self
       !> Name of the file
       character(len=*), intent(in) :: path
@@ -70,7 +69,6 @@ contains
 
    !> The learning rate of a step: its own where the file has one, as of a schedule, else it stays as it is
    subroutine read_learning_rate(self, step, error)
-      !> The fixture, open; the rate of its optimizer is set
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
@@ -87,13 +85,11 @@ contains
 
    !> Parameters and state before step `step` into a network of the same model, and which parameters are frozen
    subroutine read_weights(self, step, network, error)
-      !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Network of the same model
       class(network_type), intent(inout) :: network
-      !> Dataset that is missing, damaged, of another shape, or not finite
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
       integer :: i, j
@@ -111,7 +107,6 @@ contains
 
    !> What a layer keeps from step to step, as it is before step `step`
    subroutine read_state(self, step, network, layer, error)
-      !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
@@ -119,7 +114,6 @@ contains
       class(network_type), intent(in) :: network
       !> The layer
       type(layer_view_type), intent(in) :: layer
-      !> Dataset that is missing, damaged, of another shape, or not finite
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: path
       integer :: i
@@ -133,7 +127,6 @@ contains
 
    !> A parameter, and whether it is frozen
    subroutine read_parameter(self, path, backend, parameters, parameter, error)
-      !> Open
       class(fixture_type), intent(inout) :: self
       !> Of the dataset
       character(len=*), intent(in) :: path
@@ -143,7 +136,6 @@ contains
       type(parameters_type), intent(inout) :: parameters
       !> To be read
       type(parameter_type), intent(in) :: parameter
-      !> Of the file
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: frozen
       call self%read_checked(path, backend, parameter%value, error)
@@ -160,7 +152,6 @@ contains
 
    !> What the optimizer remembers before step `step`, where the file has it, and how many steps there were before it
    subroutine read_training(self, step, network, error)
-      !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Step before which it is, from 0
       integer, intent(in) :: step
@@ -189,7 +180,6 @@ contains
 
    !> What the optimizer remembers of a parameter, where the file has it
    subroutine read_memory(self, step, network, layer, parameter, number, error)
-      !> The fixture, open, with its optimizer
       class(fixture_type), intent(inout) :: self
       !> Step before which it is, from 0
       integer, intent(in) :: step
@@ -201,7 +191,6 @@ contains
       character(len=*), intent(in) :: parameter
       !> Its number
       integer, intent(in) :: number
-      !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       type(name_type), allocatable :: names(:)
       character(len=:), allocatable :: group, path
@@ -227,7 +216,6 @@ contains
    !> parameter that is not frozen, where there is any of it, or where there were steps before the file was written;
    !> 0 updates say that there never was any
    subroutine check_memory(self, step, network, error)
-      !> The fixture, open
       class(fixture_type), intent(in) :: self
       !> Step before which it was read, from 0
       integer, intent(in) :: step
@@ -268,7 +256,6 @@ contains
 
    !> Whether a file says that the optimizer has not updated a parameter yet
    logical function says_none(self, group)
-      !> The fixture, open
       class(fixture_type), intent(in) :: self
       !> Of what is remembered of the parameter
       character(len=*), intent(in) :: group
@@ -282,7 +269,6 @@ contains
 
    !> A number of steps
    subroutine read_count(self, object, name, count, error)
-      !> The fixture, open
       class(fixture_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -306,7 +292,6 @@ contains
 
    !> Input and target of step `step`, as new tensors of the network's device
    subroutine read_batch(self, step, network, input, target, error, rank, target_rank)
-      !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
@@ -316,7 +301,6 @@ contains
       type(tensor_type), intent(inout) :: input
       !> What the output should be, in the network's memory; what it was before is released
       type(tensor_type), intent(inout) :: target
-      !> Dataset that is missing, damaged or not finite, or no memory
       type(error_type), allocatable, intent(out) :: error
       !> Number of dimensions of the input
       integer, intent(out), optional :: rank
@@ -331,13 +315,11 @@ contains
 
    !> What a step keeps of the inputs of its dropouts
    subroutine read_masks(self, step, network, error, first, images)
-      !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Its layers' masks are set
       class(network_type), intent(inout) :: network
-      !> Dataset that is missing, damaged or not finite, or no memory
       type(error_type), allocatable, intent(out) :: error
       !> Of some images alone: how many are before them
       integer, intent(in), optional :: first
@@ -368,17 +350,14 @@ contains
 
    !> A dataset as a new tensor of a device
    subroutine read_tensor(self, path, backend, dtype, tensor, error, rank)
-      !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
-      !> The device
       class(backend_type), intent(inout) :: backend
       !> Element type that it shall have, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> The new tensor; what it was before is released
       type(tensor_type), intent(inout) :: tensor
-      !> Dataset that is missing, damaged or not finite, or no memory
       type(error_type), allocatable, intent(out) :: error
       !> Number of dimensions that it has
       integer, intent(out), optional :: rank
@@ -396,7 +375,6 @@ contains
 
    !> A dataset into a device tensor; NaN and infinity are refused. Unless it is `fresh`, it keeps its values then
    subroutine read_checked(self, path, backend, tensor, error, fresh)
-      !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
@@ -404,7 +382,6 @@ contains
       class(backend_type), intent(in) :: backend
       !> Tensor to be filled
       type(tensor_type), intent(in) :: tensor
-      !> Dataset that is missing, damaged, of another shape, or not finite
       type(error_type), allocatable, intent(out) :: error
       !> Whether its values may be lost after an error
       logical, intent(in), optional :: fresh
@@ -423,7 +400,6 @@ contains
 
    !> A dataset into host memory that the next one overwrites
    subroutine stage(self, path, staged, error)
-      !> The fixture, open
       class(fixture_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
@@ -439,13 +415,11 @@ contains
 
    !> A dataset without NaN and infinity
    subroutine read_finite(self, path, tensor, error)
-      !> The fixture, open
       class(fixture_type), intent(in) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
       !> To be filled, *host*
       type(tensor_type), intent(in) :: tensor
-      !> Dataset that is missing, damaged, of another shape, or not finite
       type(error_type), allocatable, intent(out) :: error
       call self%file%read_tensor(path, tensor, error)
       if (allocated(error)) return
@@ -455,7 +429,6 @@ contains
    end subroutine read_finite
 
    subroutine fixture_close(self)
-      !> A fixture, open or not
       class(fixture_type), intent(inout) :: self
       type(error_type), allocatable :: ignored
       ! A file that was only read has nothing to lose

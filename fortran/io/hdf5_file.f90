@@ -28,7 +28,6 @@ module cnn_io_hdf5_file
 contains
 
    subroutine read_text_attribute(self, object, name, text, error)
-      !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -52,7 +51,6 @@ contains
 
    !> `object` is "/", or a dataset or a group, which is created when it is not there
    subroutine write_text_attribute(self, object, name, text, error)
-      !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -60,7 +58,6 @@ contains
       character(len=*), intent(in) :: name
       !> What is written
       character(len=*), intent(in) :: text
-      !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       character(len=len(text)), target :: copy
       ! gfortran 12 hands over c_loc of letters with their length, as if it were letters
@@ -78,7 +75,6 @@ contains
 
    !> A number attribute as float64, whatever real or integer type it has in the file
    subroutine read_number(self, object, name, value, error)
-      !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -96,7 +92,6 @@ contains
 
    !> One to four numbers of an attribute, as `read_number`
    subroutine read_numbers(self, object, name, values, error)
-      !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -111,7 +106,6 @@ contains
 
    !> Numbers of an attribute, whatever real or integer type they have
    subroutine read_attribute(self, object, name, most, values, error)
-      !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -152,7 +146,6 @@ contains
 
    !> A number attribute, float64
    subroutine write_number(self, object, name, value, error)
-      !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -160,7 +153,6 @@ contains
       character(len=*), intent(in) :: name
       !> What is written
       real(dp), intent(in) :: value
-      !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       real(dp), target :: copy
       integer :: status
@@ -171,7 +163,6 @@ contains
 
    !> The numbers of an attribute: integers where all of them are, else float64
    subroutine write_numbers(self, object, name, values, error)
-      !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -179,7 +170,6 @@ contains
       character(len=*), intent(in) :: name
       !> What is written
       real(dp), intent(in) :: values(:)
-      !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       real(dp), target :: reals(size(values))
       integer(c_int), target :: integers(size(values))
@@ -196,7 +186,6 @@ contains
 
    !> An attribute; a group that is not there is made, with those that it lies in
    subroutine write_attribute(self, object, name, kind, count, address, status)
-      !> The file, open
       class(hdf5_file_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object

@@ -45,7 +45,6 @@ module cnn_io_hdf5_handle
 contains
 
    subroutine open_to_read(self, path, error)
-      !> A file that is not open
       class(hdf5_handle_type), intent(inout) :: self
       !> Name of the file
       character(len=*), intent(in) :: path
@@ -77,7 +76,6 @@ contains
 
    !> Where nothing is yet
    subroutine create(self, path, error)
-      !> A file that is not open
       class(hdf5_handle_type), intent(inout) :: self
       !> Name of the file
       character(len=*), intent(in) :: path
@@ -95,7 +93,6 @@ contains
 
    !> Nothing happens for a file that is not open
    subroutine close(self, error)
-      !> The file, open or not
       class(hdf5_handle_type), intent(inout) :: self
       !> What was written is not all in the file
       type(error_type), allocatable, intent(out) :: error
@@ -128,7 +125,6 @@ contains
 
    !> Is there an object of this name? Asked step by step: HDF5 wants every parent to exist
    logical function has(self, name)
-      !> The file, open
       class(hdf5_handle_type), intent(in) :: self
       !> Name of the object, from "/" on
       character(len=*), intent(in) :: name
@@ -146,7 +142,6 @@ contains
 
    !> Has this object ("/" is the root) an attribute of this name?
    logical function has_attribute(self, object, name)
-      !> The file, open
       class(hdf5_handle_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -159,7 +154,6 @@ contains
    end function has_attribute
 
    subroutine open_dataset(self, name, dataset, error)
-      !> The file, open
       class(hdf5_handle_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
@@ -200,7 +194,6 @@ contains
 
    !> Is an open object in this very file, and not behind a link into another one?
    logical function owns(self, object)
-      !> The file, open
       class(hdf5_handle_type), intent(in) :: self
       !> The library's number of it
       integer(hid_t), intent(in) :: object
@@ -214,7 +207,6 @@ contains
    end function owns
 
    subroutine open_attribute(self, object, name, attribute, error)
-      !> The file, open
       class(hdf5_handle_type), intent(in) :: self
       !> Dataset or group, or "/"
       character(len=*), intent(in) :: object
@@ -233,7 +225,6 @@ contains
    end subroutine open_attribute
 
    subroutine fail_with(self, what, error)
-      !> The file, with its name
       class(hdf5_handle_type), intent(in) :: self
       !> What is wrong
       character(len=*), intent(in) :: what

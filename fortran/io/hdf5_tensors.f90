@@ -34,7 +34,6 @@ contains
    !> Shape of a dataset of real numbers, in Fortran order; the missing ones of four are 1.
    !> With `expected_rank`, another number of dimensions is an error.
    subroutine extent(self, name, found, error, expected_rank, found_rank)
-      !> The file, open
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
@@ -89,7 +88,6 @@ contains
 
    !> A dataset in another memory order (docs/exchange-file.md) is for the comparison alone, which reads it in Python
    subroutine refuse_layout(self, name, error)
-      !> The file, open
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
@@ -108,7 +106,6 @@ contains
 
    !> Fill a host tensor; the dataset must have its shape
    subroutine read_tensor(self, name, tensor, error)
-      !> The file, open
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
@@ -139,7 +136,6 @@ contains
 
    !> Write a host tensor as a dataset of its first `rank` dimensions
    subroutine write_tensor(self, name, tensor, rank, error)
-      !> The file, open
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
@@ -147,20 +143,17 @@ contains
       type(tensor_type), intent(in) :: tensor
       !> Number of dimensions of the dataset
       integer, intent(in) :: rank
-      !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       call self%write_values(name, memory_type(tensor%dtype), tensor%extent(:rank), tensor%address, error)
    end subroutine write_tensor
 
    !> Write one float64
    subroutine write_scalar(self, name, value, error)
-      !> The file, open
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
       !> Number that is written
       real(dp), intent(in) :: value
-      !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       real(dp), target :: copy
       copy = value
@@ -168,7 +161,6 @@ contains
    end subroutine write_scalar
 
    subroutine write_values(self, name, kind, extent, address, error)
-      !> The file, open
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
@@ -178,7 +170,6 @@ contains
       integer, intent(in) :: extent(:)
       !> Address of the values, host memory
       type(c_ptr), intent(in) :: address
-      !> What is wrong, with the file's name
       type(error_type), allocatable, intent(out) :: error
       integer(hid_t) :: links, space, dataset
       integer(c_int) :: status, ignored

@@ -90,7 +90,6 @@ contains
       class(backend_type), intent(in) :: backend
       !> With its settings
       class(optimizer_type), intent(in) :: optimizer
-      !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       type(setting_type), allocatable :: settings(:)
       integer :: i
@@ -118,7 +117,6 @@ contains
       character(len=*), intent(in) :: name
       !> Its value
       character(len=*), intent(in) :: text
-      !> Error of the file
       type(error_type), allocatable, intent(inout) :: error
       if (allocated(error)) return
       call file%write_text_attribute(object, name, text, error)
@@ -134,7 +132,6 @@ contains
       character(len=*), intent(in) :: name
       !> Its value
       real(dp), intent(in) :: value
-      !> Error of the file
       type(error_type), allocatable, intent(inout) :: error
       if (allocated(error)) return
       call file%write_number(object, name, value, error)

@@ -48,7 +48,6 @@ contains
       type(hdf5_file_type), intent(in) :: file
       !> Whose model is written
       class(network_type), intent(in) :: network
-      !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
       type(criterion_type) :: criterion

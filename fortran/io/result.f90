@@ -46,7 +46,6 @@ contains
 
    !> Start a result: everything but tensors
    subroutine begin(self, path, producer, network, optimizer, error)
-      !> A result that is not begun
       class(result_type), intent(inout) :: self
       !> Name of the file
       character(len=*), intent(in) :: path
@@ -82,7 +81,6 @@ contains
 
    !> Whether this process writes the file
    pure logical function writes(self)
-      !> The result
       class(result_type), intent(in) :: self
       writes = .true.
       if (allocated(self%ranks)) writes = self%ranks%rank == 0
@@ -90,13 +88,11 @@ contains
 
    !> Parameters before step `step` (after the last step: with its number plus one), and which are frozen
    subroutine write_weights(self, step, network, error)
-      !> The result, begun
       class(result_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> The network
       class(network_type), intent(in) :: network
-      !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
       character(len=:), allocatable :: path
@@ -116,7 +112,6 @@ contains
 
    !> The attribute of the dataset of a frozen parameter
    subroutine mark_frozen(self, path, parameters, parameter, error)
-      !> With the dataset
       class(result_type), intent(in) :: self
       !> Of the dataset
       character(len=*), intent(in) :: path
@@ -124,7 +119,6 @@ contains
       type(parameters_type), intent(in) :: parameters
       !> Which has been written
       type(parameter_type), intent(in) :: parameter
-      !> Of the file
       type(error_type), allocatable, intent(out) :: error
       if (.not. self%writes()) return
       if (parameters%is_frozen(parameter%number)) call self%file%write_number(path, "frozen", 1.0_dp, error)
@@ -133,13 +127,11 @@ contains
    !> What a training needs besides parameters to go on: what the optimizer remembers, the state of operations, and how
    !> many steps there were before
    subroutine write_training(self, network, optimizer, error)
-      !> The result, being written
       class(result_type), intent(inout) :: self
       !> A network between two steps
       class(network_type), intent(in) :: network
       !> Who goes on from here
       class(optimizer_type), intent(in) :: optimizer
-      !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
       integer :: i, j
@@ -160,7 +152,6 @@ contains
    !> What the optimizer remembers of a parameter. Where it would remember something and has not updated it yet, the
    !> group says so by 0 updates: a reader misses nothing
    subroutine write_memory(self, path, network, optimizer, number, rank, error)
-      !> The result, being written
       class(result_type), intent(inout) :: self
       !> Of the group
       character(len=*), intent(in) :: path
@@ -172,7 +163,6 @@ contains
       integer, intent(in) :: number
       !> Its dimensions
       integer, intent(in) :: rank
-      !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       if (optimizer%states() > 0 .and. .not. network%parameters%is_frozen(number) &
@@ -190,7 +180,6 @@ contains
 
    !> What a layer keeps from step to step and does not learn
    subroutine write_state(self, path, network, layer, error)
-      !> The result, being written
       class(result_type), intent(inout) :: self
       !> Of the group
       character(len=*), intent(in) :: path
@@ -198,7 +187,6 @@ contains
       class(network_type), intent(in) :: network
       !> The layer
       type(layer_view_type), intent(in) :: layer
-      !> An error of the file
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 1, size(layer%state)
@@ -210,13 +198,11 @@ contains
 
    !> Outputs of all layers, and the state that the forward pass has changed
    subroutine write_forward(self, step, network, error)
-      !> The result, begun
       class(result_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Network after a forward pass
       class(network_type), intent(in) :: network
-      !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
       character(len=:), allocatable :: path
@@ -233,13 +219,11 @@ contains
 
    !> Gradients with respect to outputs and the input
    subroutine write_output_gradients(self, step, network, error)
-      !> The result, begun
       class(result_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Network after a backward pass
       class(network_type), intent(in) :: network
-      !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
       character(len=:), allocatable :: path
@@ -255,13 +239,11 @@ contains
 
    !> Gradients with respect to parameters
    subroutine write_parameter_gradients(self, step, network, error)
-      !> The result, begun
       class(result_type), intent(inout) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Network after a backward pass
       class(network_type), intent(in) :: network
-      !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
       character(len=:), allocatable :: path
@@ -278,20 +260,17 @@ contains
    end subroutine write_parameter_gradients
 
    subroutine write_loss(self, step, loss, error)
-      !> The result, created
       class(result_type), intent(in) :: self
       !> Number of the step, from 0
       integer, intent(in) :: step
       !> Loss of the weights before the step's update
       real(dp), intent(in) :: loss
-      !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       if (self%writes()) call self%file%write_scalar("/steps/"//to_text(step)//"/loss", loss, error)
    end subroutine write_loss
 
    !> What is there of each image: the ranks' parts one after the other
    subroutine write_images(self, path, network, tensor, rank, error)
-      !> The result, created
       class(result_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
@@ -326,7 +305,6 @@ contains
    end subroutine write_images
 
    subroutine write_staged(self, path, backend, tensor, rank, error)
-      !> The result, created
       class(result_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
@@ -360,9 +338,7 @@ contains
 
    !> Close the file and put it in its place
    subroutine commit(self, error)
-      !> The result, complete
       class(result_type), intent(inout) :: self
-      !> Error of the file
       type(error_type), allocatable, intent(out) :: error
       call self%staging%free()
       call self%gathered%free()
@@ -377,7 +353,6 @@ contains
 
    !> Forget an unfinished result; an older file of its name stays as it was
    subroutine abandon(self)
-      !> A result, in whatever state
       class(result_type), intent(inout) :: self
       type(error_type), allocatable :: ignored
       call self%staging%free()

@@ -50,7 +50,6 @@ contains
       character(len=*), intent(in) :: device
       !> float32, float64, or empty for the fixture's own
       character(len=*), intent(in) :: precision
-      !> What is wrong with one of the files, or why a step failed
       type(error_type), allocatable, intent(out) :: error
       !> Called after every step
       procedure(report_step), optional :: report
@@ -70,7 +69,6 @@ contains
       character(len=*), intent(in) :: result_path
       !> What is run, and how
       type(run_type), intent(in) :: run
-      !> What is wrong with one of the files, or why a step failed
       type(error_type), allocatable, intent(out) :: error
       !> Called after every step
       procedure(report_step), optional :: report
@@ -96,7 +94,6 @@ contains
       type(run_type), intent(in) :: run
       !> The result, to be abandoned after an error
       type(result_type), intent(inout) :: result
-      !> What is wrong with one of the files, or why a step failed
       type(error_type), allocatable, intent(out) :: error
       !> Called after every step
       procedure(report_step), optional :: report

@@ -95,7 +95,6 @@ contains
       integer, intent(in) :: step
       !> Of the same model
       class(network_type), intent(inout) :: network
-      !> Of the file
       type(error_type), allocatable, intent(out) :: error
       type(fixture_type) :: file
       call file%open(path, error)

@@ -100,7 +100,6 @@ contains
       type(staging_type), intent(inout) :: place
       !> In the memory of `place`
       type(tensor_type), intent(out) :: total
-      !> No memory
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: unused
       call columns%like(each, unused, error)

@@ -23,13 +23,11 @@ contains
 
    !> A host tensor with the type and shape of `tensor`, in the buffer's memory
    subroutine like(self, tensor, staged, error)
-      !> The buffer, which grows where it must
       class(staging_type), intent(inout) :: self
       !> A tensor of any device
       type(tensor_type), intent(in) :: tensor
       !> Host tensor of its type and shape
       type(tensor_type), intent(out) :: staged
-      !> No memory
       type(error_type), allocatable, intent(out) :: error
       if (.not. self%buffer%is_allocated() .or. self%buffer%bytes() < tensor%bytes()) then
          call self%host%release(self%buffer)
@@ -41,7 +39,6 @@ contains
    end subroutine like
 
    subroutine free(self)
-      !> The buffer
       class(staging_type), intent(inout) :: self
       call self%host%release(self%buffer)
    end subroutine free

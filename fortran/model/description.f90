@@ -33,7 +33,6 @@ contains
 
    !> The next operation
    subroutine add(self, kind, name, inputs, given, error)
-      !> What has been added before
       class(description_type), intent(inout) :: self
       !> Type in an exchange file
       character(len=*), intent(in) :: kind

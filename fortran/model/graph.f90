@@ -99,7 +99,6 @@ module cnn_model_graph
       !> The operations of a description with undefined parameters
       module subroutine build(self, description, error)
          implicit none
-         !> A network with a backend and an element type, of which else at most `keep_activations` has been set
          class(graph_type), intent(inout) :: self
          !> With one operation or more
          type(description_type), intent(in) :: description
@@ -110,7 +109,6 @@ module cnn_model_graph
       !> How many nodes take an output, each as often as it does
       pure integer module function takers_of(self, i)
          implicit none
-         !> The graph
          class(graph_type), intent(in) :: self
          !> Number of the node
          integer, intent(in) :: i
@@ -119,60 +117,49 @@ module cnn_model_graph
       !> Outputs of the shapes that were found, and what else lies with them
       module subroutine allocate_outputs(self, moved, error)
          implicit none
-         !> The graph
          class(graph_type), intent(inout) :: self
          !> Becomes true where a tensor gets another address
          logical, intent(inout) :: moved
-         !> No memory on the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine allocate_outputs
 
       !> Gradients of these shapes, where they do not lie with the outputs
       module subroutine allocate_gradients(self, moved, error)
          implicit none
-         !> The graph, after its forward pass
          class(graph_type), intent(inout) :: self
          !> Whether a tensor has another address than before
          logical, intent(out) :: moved
-         !> No memory on the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine allocate_gradients
 
       !> The forms in which outputs are kept
       module subroutine find_storage(self, error)
          implicit none
-         !> The graph, with all shapes
          class(graph_type), intent(inout) :: self
-         !> Error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine find_storage
 
       !> Outputs of a fused sequence
       module subroutine forward_sequence(self, first, error)
          implicit none
-         !> The graph, with tensors
          class(graph_type), intent(inout) :: self
          !> Number of its first node
          integer, intent(in) :: first
-         !> Error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine forward_sequence
 
       !> Gradients of the parameters of a fused sequence and of its input, in the memory of outputs
       module subroutine backward_sequence(self, last, error)
          implicit none
-         !> The graph, with the gradient of the sequence's output
          class(graph_type), intent(inout) :: self
          !> Number of its last convolution
          integer, intent(in) :: last
-         !> Error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine backward_sequence
 
       !> A line for each fused sequence, in words: "conv1 .. conv3: depth first, ...". Nothing is computed
       module subroutine describe_plan(self, input, text, error)
          implicit none
-         !> That is built; plans may be made on its device
          class(graph_type), intent(inout) :: self
          !> Shape of an input
          type(shape_type), intent(in) :: input
@@ -187,11 +174,9 @@ contains
 
    !> Outputs of all nodes
    subroutine find_outputs(self, moved, error)
-      !> The graph, finished, with its input
       class(graph_type), intent(inout) :: self
       !> Whether a tensor has another address than before
       logical, intent(out) :: moved
-      !> Input that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       moved = .false.
@@ -207,13 +192,11 @@ contains
 
    !> A pass of one node
    subroutine run(self, i, backward, error)
-      !> The graph, with what the pass reads
       class(graph_type), intent(inout) :: self
       !> Number of the node
       integer, intent(in) :: i
       !> Which pass
       logical, intent(in) :: backward
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       type(operands_type) :: operands
       if (self%nodes(i)%is_done(merge(2, 1, backward))) return
@@ -240,7 +223,6 @@ contains
 
    !> Shapes of all outputs
    subroutine find_shapes(self, input, error)
-      !> The graph
       class(graph_type), intent(inout) :: self
       !> Of the network's input
       type(shape_type), intent(in) :: input
@@ -264,7 +246,6 @@ contains
 
    !> Extents of a node's output, or of the input
    pure function extent_of(self, i) result(extent)
-      !> The graph, with all shapes
       class(graph_type), intent(in) :: self
       !> Number of the node; 0 is the input
       integer, intent(in) :: i
@@ -276,7 +257,6 @@ contains
 
    !> Memory of a node's output, or of the input
    pure integer(i8) function bytes_of_output(self, i)
-      !> The graph, with all shapes
       class(graph_type), intent(in) :: self
       !> Number of the node; 0 is the input
       integer, intent(in) :: i
@@ -289,7 +269,6 @@ contains
 
    !> What the passes of a node work on
    subroutine operands_of(self, i, operands)
-      !> The graph, with tensors
       class(graph_type), intent(in) :: self
       !> Number of the node
       integer, intent(in) :: i
@@ -323,13 +302,11 @@ contains
 
    !> The loss, and its gradient with respect to the output
    subroutine find_loss(self, target, moved, error)
-      !> The graph, after its forward pass
       class(graph_type), intent(inout) :: self
       !> What the output should be
       type(tensor_type), intent(in) :: target
       !> Whether a tensor has another address than before
       logical, intent(out) :: moved
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       call self%allocate_gradients(moved, error)
       if (allocated(error)) return
@@ -342,13 +319,11 @@ contains
 
    !> A gradient with respect to the output that is no loss's
    subroutine place_output_gradient(self, dy, moved, error)
-      !> The graph, after its forward pass
       class(graph_type), intent(inout) :: self
       !> Of the output's shape; is copied
       type(tensor_type), intent(in) :: dy
       !> Whether a tensor has another address than before
       logical, intent(out) :: moved
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       call self%allocate_gradients(moved, error)
       if (.not. allocated(error)) call self%backend%convert(dy, self%nodes(size(self%nodes))%output_gradient, error)
@@ -356,11 +331,9 @@ contains
 
    !> The value of the last loss that was found; waits for the device
    subroutine fetch_loss(self, loss, error)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Of all images
       real(dp), intent(out) :: loss
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       if (self%backend%queues) then
          call self%backend%read_loss(loss, error)
@@ -371,9 +344,7 @@ contains
 
    !> Gradients of every parameter, every node's output and the input
    subroutine find_gradients(self, error)
-      !> The graph, with the gradient of the loss
       class(graph_type), intent(inout) :: self
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       integer :: i, j
       do i = size(self%nodes), 1, -1
@@ -399,13 +370,11 @@ contains
 
    !> The output of the last node
    type(tensor_type) function output(self)
-      !> The graph
       class(graph_type), intent(in) :: self
       output = self%nodes(size(self%nodes))%output
    end function output
 
    subroutine find_criterion(self, criterion)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Its loss
       type(criterion_type), intent(out) :: criterion
@@ -413,14 +382,12 @@ contains
    end subroutine find_criterion
 
    pure integer function layer_count(self)
-      !> The graph
       class(graph_type), intent(in) :: self
       layer_count = size(self%nodes)
    end function layer_count
 
    !> Let the operations compute as in training or as after it
    subroutine switch_training(self, training)
-      !> The graph
       class(graph_type), intent(inout) :: self
       !> In training
       logical, intent(in) :: training
@@ -432,7 +399,6 @@ contains
 
    !> What there is of a node
    subroutine view(self, i, layer)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Number of the node, from 1
       integer, intent(in) :: i
@@ -462,7 +428,6 @@ contains
 
    !> Why a node's output cannot be read
    subroutine why_hidden(self, i, why)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Number of the node, from 1
       integer, intent(in) :: i
@@ -487,7 +452,6 @@ contains
 
    !> The mask that a node takes in the next forward passes
    subroutine set_mask(self, i, mask, error)
-      !> The graph
       class(graph_type), intent(inout) :: self
       !> Number of the node, from 1
       integer, intent(in) :: i
@@ -511,7 +475,6 @@ contains
 
    !> Give everything back to the device
    subroutine destroy(self)
-      !> The graph
       type(graph_type), intent(inout) :: self
       integer :: i, j
       if (.not. allocated(self%backend)) return

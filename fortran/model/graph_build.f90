@@ -54,7 +54,6 @@ contains
 
    !> A node, which takes outputs of nodes before it
    subroutine add_node(self, i, names, operation, error)
-      !> With the nodes before it
       class(graph_type), intent(inout) :: self
       !> Its number
       integer, intent(in) :: i
@@ -77,7 +76,6 @@ contains
 
    !> Numbers of the nodes that a node takes
    subroutine find_inputs(self, i, names, error)
-      !> The nodes before it; its inputs are set
       class(graph_type), intent(inout) :: self
       !> Its number
       integer, intent(in) :: i
@@ -111,7 +109,6 @@ contains
    !> In the order of the backward pass the first to give a gradient overwrites it, and all others add to it. The
    !> input's is nobody's where it is not kept
    pure subroutine mark_sums(self)
-      !> With all nodes
       class(graph_type), intent(inout) :: self
       logical :: is_given(0:size(self%nodes))
       integer :: i, j
@@ -130,9 +127,7 @@ contains
 
    !> Memory for the parameters, whose values are 0, and for the state
    subroutine allocate_parameters(self, error)
-      !> With all nodes
       class(graph_type), intent(inout) :: self
-      !> No memory
       type(error_type), allocatable, intent(out) :: error
       type(parameter_type), allocatable :: found(:)
       integer, allocatable :: extents(:, :)
@@ -160,13 +155,11 @@ contains
 
    !> Memory for what a node keeps from step to step, and from a forward pass to the backward pass
    subroutine allocate_state(backend, dtype, node, error)
-      !> The device
       class(backend_type), intent(inout) :: backend
       !> Element type of all numbers, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> With its operation
       type(node_type), intent(inout) :: node
-      !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       if (.not. allocated(node%operation%state)) allocate (node%operation%state(0))
@@ -181,7 +174,6 @@ contains
 
    !> The channels of each convolution are those that the one before it gives, where there are only ReLUs between them
    subroutine check_channels(self, error)
-      !> With all nodes
       class(graph_type), intent(in) :: self
       !> Two convolutions that do not fit together
       type(error_type), allocatable, intent(out) :: error
@@ -223,7 +215,6 @@ contains
    !> What a convolution computes of the ReLU that alone takes its output: with `keep_all` only, in the backward pass,
    !> the gradient of its bias, which is a sum over what the ReLU passes on: one pass for both
    pure subroutine mark_relu(self, i)
-      !> With all nodes
       class(graph_type), intent(inout) :: self
       !> Number of a node, perhaps a ReLU
       integer, intent(in) :: i
@@ -248,7 +239,6 @@ contains
    !> The fused sequence that a convolution belongs to: nodes one behind the other, of which the last ReLU may be leaky
    !> if the convolution is alone
    pure subroutine mark_sequence(self, i)
-      !> With all nodes, and those before this one marked
       class(graph_type), intent(inout) :: self
       !> Number of a node, perhaps a convolution
       integer, intent(in) :: i

@@ -61,11 +61,9 @@ contains
 
    !> One piece of memory for all tensors
    subroutine allocate_together(self, moved, error)
-      !> The graph, with all shapes
       class(graph_type), intent(inout) :: self
       !> Becomes true where a tensor gets another address
       logical, intent(inout) :: moved
-      !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
       type(plan_type) :: plan
       integer(i8) :: bytes
@@ -113,7 +111,6 @@ contains
 
    !> Leave no tensor that lies in memory which is given back
    pure subroutine forget(self)
-      !> The graph
       class(graph_type), intent(inout) :: self
       integer :: i
       self%planned_for = 0
@@ -126,7 +123,6 @@ contains
 
    !> When each tensor is needed, and which of them share their memory throughout
    pure subroutine plan_memory(self, plan)
-      !> The graph, with all shapes
       class(graph_type), intent(in) :: self
       !> Without offsets
       type(plan_type), intent(out) :: plan
@@ -159,7 +155,6 @@ contains
 
    !> When the backward pass of a node begins; a time later it ends
    pure integer function backward_of(self, i)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Number of the node
       integer, intent(in) :: i
@@ -168,7 +163,6 @@ contains
 
    !> Outputs are needed from their forward pass to the last pass that reads them; that of the last node to the end
    pure subroutine plan_outputs(self, plan)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Outputs are set, and the gradient of the last
       type(plan_type), intent(inout) :: plan
@@ -201,7 +195,6 @@ contains
 
    !> Outputs that are found again
    pure subroutine plan_again(self, plan)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Outputs are set
       type(plan_type), intent(inout) :: plan
@@ -221,7 +214,6 @@ contains
 
    !> Whether there is an output before the backward pass of a node, or all that it can be found from
    pure recursive logical function is_at_hand(self, plan, i, k) result(at_hand)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> With the times of outputs
       type(plan_type), intent(in) :: plan
@@ -239,7 +231,6 @@ contains
 
    !> An output that is found again, with those of its inputs that are not there any more
    pure recursive subroutine find_again(self, i, k, plan)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Number of the node
       integer, intent(in) :: i
@@ -264,7 +255,6 @@ contains
    !> Outputs that take the memory of their node's first input: it is not needed after that pass, nor is anything else
    !> that lies where it does
    pure subroutine share_outputs(self, plan)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Outputs are set
       type(plan_type), intent(inout) :: plan
@@ -283,7 +273,6 @@ contains
 
    !> ReLUs whose gradient a convolution computes, which alone takes their output: it then lies where that did
    pure subroutine plan_relus(self, plan)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Outputs are set, and share their memory
       type(plan_type), intent(inout) :: plan
@@ -320,7 +309,6 @@ contains
 
    !> Whether a node can work where its first input is, which has as many elements as its output
    pure logical function in_place_at(self, i)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Number of the node
       integer, intent(in) :: i
@@ -332,7 +320,6 @@ contains
 
    !> The gradient of an input is needed from the backward pass that gives it to that of the node whose output it is
    pure subroutine plan_gradient(self, i, j, plan)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Number of the node; those behind it are done
       integer, intent(in) :: i
@@ -367,7 +354,6 @@ contains
 
    !> The concatenation that the output of a node may be part of; 0 where there is none
    pure integer function whole_of(self, i) result(whole)
-      !> The graph, with all shapes
       class(graph_type), intent(in) :: self
       !> Number of the node
       integer, intent(in) :: i
@@ -405,7 +391,6 @@ contains
 
    !> Bytes before the output of a node in that which it is part of; 0 where there is none
    pure integer(i8) function offset_in_whole(self, plan, i) result(bytes)
-      !> The graph, with all shapes
       class(graph_type), intent(in) :: self
       !> With wholes
       type(plan_type), intent(in) :: plan
@@ -423,7 +408,6 @@ contains
 
    !> Memory of one image of a node's output, or of the input
    pure integer(i8) function bytes_of_image(self, i)
-      !> The graph, with all shapes
       class(graph_type), intent(in) :: self
       !> Number of the node; 0 is the input
       integer, intent(in) :: i

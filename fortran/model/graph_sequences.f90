@@ -10,7 +10,6 @@ contains
 
    !> The convolutions of a sequence with the ReLUs that they compute
    function steps_of(self, first) result(steps)
-      !> The graph
       class(graph_type), intent(in) :: self
       !> Number of the sequence's first node
       integer, intent(in) :: first
@@ -65,7 +64,6 @@ contains
 
    !> From the gradient of the first convolution's output to that of its input, or of the ReLU before it
    subroutine gradient_of_input(self, relu_before, step, dy, dx, error)
-      !> The graph
       class(graph_type), intent(inout) :: self
       !> Number of that ReLU; 0 where there is none
       integer, intent(in) :: relu_before
@@ -75,7 +73,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Is overwritten; where there is such a ReLU, its output
       type(tensor_type), intent(in) :: dx
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: db
       if (relu_before == 0) then
@@ -112,7 +109,6 @@ contains
 
    !> The steps of a sequence before there are tensors: with extents and element types, but no addresses
    function steps_before(self, first) result(steps)
-      !> The graph, with all shapes and forms
       class(graph_type), intent(in) :: self
       !> Number of the sequence's first node
       integer, intent(in) :: first
@@ -154,7 +150,6 @@ contains
    end procedure describe_plan
 
    subroutine describe_sequences(self, text)
-      !> The graph, with all shapes and forms
       class(graph_type), intent(in) :: self
       !> A line for each
       character(len=:), allocatable, intent(inout) :: text

@@ -24,7 +24,6 @@ contains
 
    !> Make a buffer last from this time, or until it
    pure subroutine extend(self, time)
-      !> The buffer
       class(buffer_type), intent(inout) :: self
       !> When it is needed, too
       integer, intent(in) :: time
@@ -34,7 +33,6 @@ contains
 
    !> Whether a buffer is needed at a time
    pure logical function covers(self, time)
-      !> The buffer
       class(buffer_type), intent(in) :: self
       !> Any
       integer, intent(in) :: time
@@ -43,7 +41,6 @@ contains
 
    !> Make a buffer last as long as another, which is part of it
    pure subroutine cover(self, part)
-      !> The buffer
       class(buffer_type), intent(inout) :: self
       !> The other, which needs no bytes of its own any more
       type(buffer_type), intent(inout) :: part

@@ -125,11 +125,9 @@ module cnn_model_network
       subroutine find_outputs_(self, moved, error)
          import :: error_type, network_type
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> Whether a tensor has another address than before
          logical, intent(out) :: moved
-         !> Input that does not fit, or an error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine find_outputs_
 
@@ -137,13 +135,11 @@ module cnn_model_network
       subroutine find_loss_(self, target, moved, error)
          import :: error_type, network_type, tensor_type
          implicit none
-         !> The network, after its forward pass
          class(network_type), intent(inout) :: self
          !> What the output should be, of its shape
          type(tensor_type), intent(in) :: target
          !> Whether a tensor has another address than before
          logical, intent(out) :: moved
-         !> An error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine find_loss_
 
@@ -151,13 +147,11 @@ module cnn_model_network
       subroutine place_output_gradient_(self, dy, moved, error)
          import :: error_type, network_type, tensor_type
          implicit none
-         !> The network, after its forward pass
          class(network_type), intent(inout) :: self
          !> Of the output's shape, in the network's memory; is copied
          type(tensor_type), intent(in) :: dy
          !> Whether a tensor has another address than before
          logical, intent(out) :: moved
-         !> An error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine place_output_gradient_
 
@@ -165,9 +159,7 @@ module cnn_model_network
       subroutine find_gradients_(self, error)
          import :: error_type, network_type
          implicit none
-         !> The network, with the gradient of the loss
          class(network_type), intent(inout) :: self
-         !> An error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine find_gradients_
 
@@ -175,7 +167,6 @@ module cnn_model_network
       type(tensor_type) function output_(self)
          import :: network_type, tensor_type
          implicit none
-         !> The network
          class(network_type), intent(in) :: self
       end function output_
 
@@ -183,7 +174,6 @@ module cnn_model_network
       subroutine find_criterion_(self, criterion)
          import :: criterion_type, network_type
          implicit none
-         !> The network
          class(network_type), intent(in) :: self
          !> Which one, with its settings
          type(criterion_type), intent(out) :: criterion
@@ -193,7 +183,6 @@ module cnn_model_network
       pure integer function layer_count_(self)
          import :: network_type
          implicit none
-         !> The network
          class(network_type), intent(in) :: self
       end function layer_count_
 
@@ -201,7 +190,6 @@ module cnn_model_network
       subroutine view_(self, i, layer)
          import :: layer_view_type, network_type
          implicit none
-         !> The network
          class(network_type), intent(in) :: self
          !> Number of the layer, from 1
          integer, intent(in) :: i
@@ -213,11 +201,9 @@ module cnn_model_network
       subroutine fetch_loss_(self, loss, error)
          import :: dp, error_type, network_type
          implicit none
-         !> The network
          class(network_type), intent(in) :: self
          !> Of all images
          real(dp), intent(out) :: loss
-         !> An error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine fetch_loss_
 
@@ -225,7 +211,6 @@ module cnn_model_network
       subroutine set_mask_(self, i, mask, error)
          import :: error_type, network_type, tensor_type
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> Number of the layer, from 1
          integer, intent(in) :: i
@@ -239,7 +224,6 @@ module cnn_model_network
       subroutine switch_training_(self, training)
          import :: network_type
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> In training
          logical, intent(in) :: training
@@ -250,11 +234,9 @@ module cnn_model_network
       !> Outputs of all layers for the input x(w,h,c,n)
       module subroutine forward(self, x, error, rank)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> Input (w, h, c, n), in the network's memory; it must stay alive until `backward`
          type(tensor_type), intent(in) :: x
-         !> Input that does not fit, or an error of the device
          type(error_type), allocatable, intent(out) :: error
          !> Number of the input's dimensions, 4 where it is not given
          integer, intent(in), optional :: rank
@@ -263,7 +245,6 @@ module cnn_model_network
       !> The loss, and its gradient with respect to the output
       module subroutine compute_loss(self, target, loss, error)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> What the output should be, in the network's memory
          type(tensor_type), intent(in) :: target
@@ -276,7 +257,6 @@ module cnn_model_network
       !> A gradient with respect to the output, in place of a loss's: `backward` then gives those of sum(dy*y)
       module subroutine take_output_gradient(self, dy, error)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> Of the output's shape, in the network's memory; is copied
          type(tensor_type), intent(in) :: dy
@@ -287,7 +267,6 @@ module cnn_model_network
       !> `compute_loss` without waiting for its value
       module subroutine queue_loss(self, target, error)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> What the output should be, in the network's memory
          type(tensor_type), intent(in) :: target
@@ -298,7 +277,6 @@ module cnn_model_network
       !> Gradients of parameters, every layer's output and the input
       module subroutine backward(self, error)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> Call out of order, or an error of the device
          type(error_type), allocatable, intent(out) :: error
@@ -307,7 +285,6 @@ module cnn_model_network
       !> One step of the optimizer on all parameters that are not frozen with the gradients of the last `backward`
       module subroutine update(self, optimizer, error)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> With the learning rate of this step
          class(optimizer_type), intent(in) :: optimizer
@@ -319,7 +296,6 @@ module cnn_model_network
       !> update then; where looking does not wait for the device it is always looked at
       module subroutine step(self, x, target, optimizer, read, loss, error, rank)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> Input (w, h, c, n), in the network's memory
          type(tensor_type), intent(in) :: x
@@ -341,7 +317,6 @@ module cnn_model_network
       !> the device goes on meanwhile
       module subroutine feed(self, input, target, error, rank)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> Input of the next step (w, h, c, n), *host*
          type(tensor_type), intent(in) :: input
@@ -356,7 +331,6 @@ module cnn_model_network
       !> `step` with the last `feed`, which it uses up
       module subroutine step_fed(self, optimizer, read, loss, error)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> With the learning rate of this step
          class(optimizer_type), intent(in) :: optimizer
@@ -372,7 +346,6 @@ module cnn_model_network
       !> a step that nobody looked at is an error if it is NaN or infinite
       module subroutine read_loss(self, loss, error)
          implicit none
-         !> The network
          class(network_type), intent(inout) :: self
          !> Loss of the weights before the update; 0 where there is none
          real(dp), intent(out) :: loss
@@ -386,7 +359,6 @@ contains
    !> Compute as in training, or as it is done after it: by running statistics, and nothing is dropped. What was made
    !> for evaluation stays so
    subroutine set_training(self, training)
-      !> The network
       class(network_type), intent(inout) :: self
       !> As it was made, else as after training
       logical, intent(in) :: training
@@ -398,42 +370,36 @@ contains
 
    !> The next step is run call by call, because what a captured one reads has another address, or computes otherwise
    subroutine forget_captured(self)
-      !> The network
       class(network_type), intent(inout) :: self
       self%capture%state = capture_none
    end subroutine forget_captured
 
    !> Whether the backward pass takes the memory of outputs
    pure logical function in_place(self)
-      !> The network
       class(network_type), intent(in) :: self
       in_place = self%keep_activations == keep_needed
    end function in_place
 
    !> Whether it has done so since the last forward pass
    pure logical function is_released(self)
-      !> The network
       class(network_type), intent(in) :: self
       is_released = self%outputs_are_gone
    end function is_released
 
    !> Whether the last step was the replay of a captured one, and the next of its shapes will be
    pure logical function is_captured(self)
-      !> The network
       class(network_type), intent(in) :: self
       is_captured = self%capture%state == capture_made
    end function is_captured
 
    !> Whether there are gradients that no update has taken yet
    pure logical function has_gradients(self)
-      !> The network
       class(network_type), intent(in) :: self
       has_gradients = self%stage == stage_backward
    end function has_gradients
 
    !> Give everything back to the device, but what the layers have
    subroutine close_network(self)
-      !> The network, with a backend
       class(network_type), intent(inout) :: self
       call self%backend%close()
       call self%backend%release(self%next%input)

@@ -34,7 +34,6 @@ contains
 
    !> A step, which leaves it to `step` to say what can be used after it
    subroutine run_and_update(self, x, target, rank, optimizer, seen, loss, error)
-      !> The network
       class(network_type), intent(inout) :: self
       !> Input (w, h, c, n), in the network's memory
       type(tensor_type), intent(in) :: x
@@ -65,7 +64,6 @@ contains
 
    !> The loss of a step, before its update
    subroutine look(self, optimizer, loss, error)
-      !> A network with a loss in its backend
       class(network_type), intent(in) :: self
       !> With the learning rate of the step
       class(optimizer_type), intent(in) :: optimizer
@@ -134,9 +132,7 @@ contains
 
    !> The next batch may come; nothing happens when that was said already
    subroutine leave_batch(self, error)
-      !> The network
       class(network_type), intent(inout) :: self
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       if (self%next%is_used) call self%backend%release_feed(error)
       self%next%is_used = .false.
@@ -144,7 +140,6 @@ contains
 
    !> Call by call
    subroutine run(self, x, target, rank, error)
-      !> The network
       class(network_type), intent(inout) :: self
       !> Input (w, h, c, n), in the network's memory
       type(tensor_type), intent(in) :: x
@@ -176,7 +171,6 @@ contains
    !> After a step that was run call by call: memory for the next ones, where the device captures graphs and has some
    !> left
    subroutine expect(self, x, target)
-      !> The network
       class(network_type), intent(inout) :: self
       !> Input of the step; only its shape matters
       type(tensor_type), intent(in) :: x
@@ -205,7 +199,6 @@ contains
 
    !> By replaying what is captured, after capturing it where that is not done yet
    subroutine run_captured(self, x, target, rank, error)
-      !> The network
       class(network_type), intent(inout) :: self
       !> Input (w, h, c, n), in the network's memory
       type(tensor_type), intent(in) :: x
@@ -213,7 +206,6 @@ contains
       type(tensor_type), intent(in) :: target
       !> Number of the input's dimensions
       integer, intent(in) :: rank
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       logical :: done
 
@@ -239,7 +231,6 @@ contains
 
    !> What cannot be captured, as a library that waits for the device in between, is run call by call from then on
    subroutine capture_step(self, rank)
-      !> The network
       class(network_type), intent(inout) :: self
       !> Number of the input's dimensions
       integer, intent(in) :: rank

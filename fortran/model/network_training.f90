@@ -46,7 +46,6 @@ contains
 
    !> After a forward pass: what has the output's shape may come
    subroutine prepare_for(self, call, name, tensor, error)
-      !> The network
       class(network_type), intent(inout) :: self
       !> Who asks, for messages
       character(len=*), intent(in) :: call
@@ -115,7 +114,6 @@ contains
    !> A loss may be finite where its gradients are not, and an update with them loses all. On a device they are not
    !> looked at: the next step would wait for them
    subroutine check_gradients(self, optimizer, error)
-      !> The network, with gradients
       class(network_type), intent(in) :: self
       !> With the learning rate of the step
       class(optimizer_type), intent(in) :: optimizer

@@ -57,9 +57,7 @@ module cnn_model_parameters
       !> One step on all parameters that are not frozen
       module subroutine update(self, backend, optimizer, error)
          implicit none
-         !> The parameters
          class(parameters_type), intent(inout) :: self
-         !> Where they are
          class(backend_type), intent(inout) :: backend
          !> With the learning rate of this step
          class(optimizer_type), intent(in) :: optimizer
@@ -72,9 +70,7 @@ contains
 
    !> Allocate for parameters of these extents
    subroutine build(self, backend, dtype, extents, found, error)
-      !> The parameters
       class(parameters_type), intent(inout) :: self
-      !> Where they are
       class(backend_type), intent(inout) :: backend
       !> Element type of all numbers, of cnn_core_kinds
       integer, intent(in) :: dtype
@@ -103,7 +99,6 @@ contains
 
    !> The next parameter
    subroutine place(self, extent, bytes, parameter)
-      !> The parameters, with memory
       class(parameters_type), intent(inout) :: self
       !> Extents of the parameter
       integer, intent(in) :: extent(4)
@@ -128,9 +123,7 @@ contains
    end function padded
 
    subroutine allocate_vectors(self, backend, dtype, elements, error)
-      !> The parameters
       class(parameters_type), intent(inout) :: self
-      !> Where they are
       class(backend_type), intent(inout) :: backend
       !> Element type of all numbers, of cnn_core_kinds
       integer, intent(in) :: dtype
@@ -155,7 +148,6 @@ contains
 
    !> From now on updates leave a parameter as it is, or no longer
    pure subroutine freeze(self, number, frozen)
-      !> The parameters
       class(parameters_type), intent(inout) :: self
       !> Number of the parameter, from 1
       integer, intent(in) :: number
@@ -166,7 +158,6 @@ contains
 
    !> Whether updates leave a parameter as it is
    pure logical function is_frozen(self, number)
-      !> The parameters
       class(parameters_type), intent(in) :: self
       !> Number of the parameter, from 1; 0 for none
       integer, intent(in) :: number
@@ -176,14 +167,12 @@ contains
 
    !> The gradients of all parameters, with the zeros between them; empty where there are no parameters
    type(tensor_type) function all_gradients(self)
-      !> The parameters
       class(parameters_type), intent(in) :: self
       all_gradients = self%gradients
    end function all_gradients
 
    !> What is remembered of a parameter, inside the vector; empty where that is nothing
    type(tensor_type) function memory(self, number, i)
-      !> The parameters
       class(parameters_type), intent(in) :: self
       !> Number of the parameter, from 1
       integer, intent(in) :: number
@@ -197,7 +186,6 @@ contains
 
    !> How many numbers are remembered of each element of a parameter
    pure integer function memory_count(self, number)
-      !> The parameters
       class(parameters_type), intent(in) :: self
       !> Number of the parameter, from 1
       integer, intent(in) :: number
@@ -207,7 +195,6 @@ contains
 
    !> Whether something is remembered of a parameter, by this optimizer
    pure logical function has_memory_of(self, number, optimizer)
-      !> The parameters
       class(parameters_type), intent(in) :: self
       !> Number of the parameter, from 1
       integer, intent(in) :: number
@@ -222,7 +209,6 @@ contains
 
    !> The name of a number that is remembered
    pure function memory_name(self, i) result(name)
-      !> The parameters, of one of which something is remembered
       class(parameters_type), intent(in) :: self
       !> Which, from 1
       integer, intent(in) :: i
@@ -232,7 +218,6 @@ contains
 
    !> How many updates have changed what is remembered
    pure integer(i8) function updates_of(self, number)
-      !> The parameters
       class(parameters_type), intent(in) :: self
       !> Number of the parameter, from 1
       integer, intent(in) :: number
@@ -241,7 +226,6 @@ contains
 
    !> Let something be remembered of a parameter, zero where nothing was
    subroutine keep_memory(self, backend, number, names, updates, error)
-      !> The parameters
       class(parameters_type), intent(inout) :: self
       !> Where its numbers are
       class(backend_type), intent(inout) :: backend
@@ -251,7 +235,6 @@ contains
       type(name_type), intent(in) :: names(:)
       !> How many updates have changed it
       integer(i8), intent(in) :: updates
-      !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
       logical :: was_there
       integer :: i
@@ -270,7 +253,6 @@ contains
 
    !> Remember nothing of a parameter
    pure subroutine forget(self, number)
-      !> The parameters
       class(parameters_type), intent(inout) :: self
       !> Number of the parameter, from 1
       integer, intent(in) :: number
@@ -280,7 +262,6 @@ contains
 
    !> What is remembered is from now on an optimizer's with these names; another one's is forgotten
    subroutine take_names(self, names)
-      !> The parameters
       class(parameters_type), intent(inout) :: self
       !> The optimizer's
       type(name_type), intent(in) :: names(:)
@@ -294,13 +275,10 @@ contains
 
    !> Memory for what the optimizer remembers, zero at first
    subroutine reserve_states(self, backend, count, error)
-      !> The parameters, with memory
       class(parameters_type), intent(inout) :: self
-      !> Where they are
       class(backend_type), intent(inout) :: backend
       !> Numbers of each parameter: 0, 1 or 2
       integer, intent(in) :: count
-      !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       if (.not. self%values%is_allocated()) return
@@ -315,9 +293,7 @@ contains
    end subroutine reserve_states
 
    subroutine release(self, backend)
-      !> The parameters; empty afterwards
       class(parameters_type), intent(inout) :: self
-      !> Where they are
       class(backend_type), intent(inout) :: backend
       call backend%release(self%values)
       call backend%release(self%gradients)

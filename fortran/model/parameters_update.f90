@@ -24,7 +24,6 @@ contains
 
    !> The last parameter up to which all are frozen or none is, and as many updates are remembered of all
    pure integer function run_end(self, first)
-      !> The parameters
       type(parameters_type), intent(in) :: self
       !> The first of the run
       integer, intent(in) :: first
@@ -37,9 +36,7 @@ contains
 
    !> One step on a run of parameters
    subroutine update_run(self, backend, optimizer, first, last, error)
-      !> The parameters
       type(parameters_type), intent(inout) :: self
-      !> Where they are
       class(backend_type), intent(in) :: backend
       !> With the learning rate of this step
       class(optimizer_type), intent(in) :: optimizer
@@ -47,7 +44,6 @@ contains
       integer, intent(in) :: first
       !> Number of the last
       integer, intent(in) :: last
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: state(size(self%states))
       integer :: i
@@ -68,7 +64,6 @@ contains
 
    !> What a run of parameters has of a vector
    function part_of_run(self, vector, first, last) result(part)
-      !> The parameters
       type(parameters_type), intent(in) :: self
       !> All values, gradients, or states
       type(tensor_type), intent(in) :: vector

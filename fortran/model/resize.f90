@@ -13,7 +13,6 @@ contains
 
    !> A tensor of this shape and type: the present one when it fits, else a new one in its place
    subroutine resize(backend, extent, dtype, tensor, moved, error)
-      !> The device
       class(backend_type), intent(inout) :: backend
       !> (w, h, c, n) that it shall have
       integer, intent(in) :: extent(4)
@@ -23,7 +22,6 @@ contains
       type(tensor_type), intent(inout) :: tensor
       !> Becomes true where the tensor gets another address
       logical, intent(inout) :: moved
-      !> No memory on the device
       type(error_type), allocatable, intent(out) :: error
       if (tensor%is_allocated() .and. all(tensor%extent == extent) .and. tensor%dtype == dtype) return
       moved = .true.

@@ -31,7 +31,6 @@ contains
 
    !> As the CPU does, but nothing is fused
    subroutine naive_open(self, error)
-      !> The device
       class(naive_type), intent(inout) :: self
       !> Says that the environment asks for kernels, or lanes, that do not exist
       type(error_type), allocatable, intent(out) :: error
@@ -41,11 +40,9 @@ contains
    end subroutine naive_open
 
    subroutine naive_conv_forward(self, step, error)
-      !> The device
       class(naive_type), intent(in) :: self
       !> Convolution with bias, where that is not empty, and ReLU; its `y` is overwritten
       type(conv_step_type), intent(in) :: step
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(step%x, error)
       if (allocated(error)) return
@@ -58,7 +55,6 @@ contains
    end subroutine naive_conv_forward
 
    subroutine naive_conv_backward_data(self, conv, w, dy, dx, error)
-      !> The device
       class(naive_type), intent(in) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -68,7 +64,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient with respect to the input (w, h, c, n), is overwritten
       type(tensor_type), intent(in) :: dx
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(dy, error)
       if (allocated(error)) return
@@ -80,7 +75,6 @@ contains
    end subroutine naive_conv_backward_data
 
    subroutine naive_conv_backward_filter(self, conv, x, dy, dw, error)
-      !> The device
       class(naive_type), intent(in) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -90,7 +84,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
       type(tensor_type), intent(in) :: dw
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call self%require(x, error)
       if (allocated(error)) return
@@ -102,7 +95,6 @@ contains
    end subroutine naive_conv_backward_filter
 
    subroutine naive_conv_backward_relu(self, conv, w, dy, a, db, error)
-      !> The device
       class(naive_type), intent(inout) :: self
       !> Stride, padding, dilation and groups
       type(conv_type), intent(in) :: conv
@@ -115,35 +107,29 @@ contains
       type(tensor_type), intent(in) :: a
       !> Sums of that gradient over n, h and w (c, 1, 1, 1), is overwritten; empty when not wanted
       type(tensor_type), intent(in) :: db
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call backward_relu_apart(self, conv, w, dy, a, db, error)
    end subroutine naive_conv_backward_relu
 
    subroutine naive_forward_sequence(self, steps, error)
-      !> The device
       class(naive_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call forward_step_by_step(self, steps, error)
    end subroutine naive_forward_sequence
 
    subroutine naive_backward_sequence(self, steps, dy, error)
-      !> The device
       class(naive_type), intent(inout) :: self
       !> The convolutions, first to last; each takes the output of the one before
       type(conv_step_type), intent(in) :: steps(:)
       !> Gradient with respect to the last output (q, p, k, n)
       type(tensor_type), intent(in) :: dy
-      !> Why the device could not do it; unallocated when it could
       type(error_type), allocatable, intent(out) :: error
       call backward_step_by_step(self, steps, dy, error)
    end subroutine naive_backward_sequence
 
    function naive_sequence_algorithm(self, steps) result(text)
-      !> The device
       class(naive_type), intent(in) :: self
       !> The convolutions, first to last; only the extents of their tensors matter, and the type of x
       type(conv_step_type), intent(in) :: steps(:)

@@ -49,7 +49,6 @@ module cnn_operations_arithmetic
 contains
 
    subroutine common_shape(self, shapes, y, error)
-      !> The node
       class(arithmetic_type), intent(in) :: self
       !> Of its two inputs
       type(shape_type), intent(in) :: shapes(:)
@@ -69,26 +68,20 @@ contains
    end subroutine common_shape
 
    subroutine combine_forward(self, backend, operands, error)
-      !> The node
       class(arithmetic_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, combine_call(operands%x(1), operands%x(2), int(self%number), operands%y), error)
    end subroutine combine_forward
 
    !> For each input, the last first: the first one's may be where dy is
    subroutine combine_backward(self, backend, operands, error)
-      !> The node
       class(arithmetic_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy, and x where that is read
       type(operands_type), intent(in) :: operands
-      !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       do i = 2, 1, -1
@@ -108,7 +101,6 @@ contains
    end subroutine combine_backward
 
    subroutine prelu_read(self, given, error)
-      !> With its name
       class(prelu_type), intent(inout) :: self
       !> num_parameters
       type(attributes_type), intent(inout) :: given
@@ -124,7 +116,6 @@ contains
    end subroutine prelu_read
 
    subroutine prelu_shape(self, shapes, y, error)
-      !> The node
       class(prelu_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -140,13 +131,10 @@ contains
    end subroutine prelu_shape
 
    subroutine prelu_forward(self, backend, operands, error)
-      !> The node
       class(prelu_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x and the weight
       type(operands_type), intent(in) :: operands
-      !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, combine_call(operands%x(1), along_channels(operands%w(1), operands%rank), int(b_prelu), &
          & operands%y), error)
@@ -154,13 +142,10 @@ contains
 
    !> The weight's gradient first: that of the input may be where dy is
    subroutine prelu_backward(self, backend, operands, error)
-      !> The node
       class(prelu_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx and dw from dy, x and the weight
       type(operands_type), intent(in) :: operands
-      !> Tensors that are not the device's
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: weight, dweight
       weight = along_channels(operands%w(1), operands%rank)

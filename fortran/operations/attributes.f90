@@ -72,7 +72,6 @@ contains
 
    !> An integer from 1 to 65536
    subroutine get_integer(self, name, value, error, default)
-      !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
       character(len=*), intent(in) :: name
@@ -97,7 +96,6 @@ contains
 
    !> 0 or 1
    subroutine get_flag(self, name, value, error, default)
-      !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
       character(len=*), intent(in) :: name
@@ -120,7 +118,6 @@ contains
 
    !> Two integers (height, width), four (left, right, top, bottom), or one that may be 0
    subroutine get_integers(self, name, value, error, lowest, default)
-      !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
       character(len=*), intent(in) :: name
@@ -151,13 +148,11 @@ contains
 
    !> A few integers, as many as there are
    subroutine get_list(self, name, value, error, most, lowest, highest)
-      !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
       character(len=*), intent(in) :: name
       !> What was found
       integer, allocatable, intent(out) :: value(:)
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       !> Most integers
       integer, intent(in) :: most
@@ -186,7 +181,6 @@ contains
 
    !> A finite number from 0 on; with `signed` any number
    subroutine get_real(self, name, value, error, default, signed)
-      !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
       character(len=*), intent(in) :: name
@@ -216,7 +210,6 @@ contains
 
    !> Finite numbers from 0 on, as many as there are
    subroutine get_reals(self, name, values, error)
-      !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
       character(len=*), intent(in) :: name
@@ -234,7 +227,6 @@ contains
 
    !> An attribute for which no operation has asked might change what it computes: it is refused
    subroutine check_known(self, error)
-      !> The node's, after its operation has read them
       class(attributes_type), intent(in) :: self
       !> Names the first
       type(error_type), allocatable, intent(out) :: error
@@ -254,7 +246,6 @@ contains
 
    !> The position of an attribute; 0 where it is not there
    subroutine find(self, name, optional, i, error)
-      !> The node's
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
       character(len=*), intent(in) :: name
@@ -286,7 +277,6 @@ contains
    end function are_integers
 
    subroutine refuse(self, i, expected, error)
-      !> The node's
       class(attributes_type), intent(in) :: self
       !> Position of the attribute
       integer, intent(in) :: i

@@ -17,7 +17,6 @@ contains
    subroutine run_by_image(operation, backend, operands, apart, backward, error)
       !> One that `is_light`
       class(operation_type), intent(in) :: operation
-      !> The device
       class(backend_type), intent(in) :: backend
       !> Images of rank 4
       type(operands_type), intent(in) :: operands
@@ -25,7 +24,6 @@ contains
       integer(i8), intent(in) :: apart
       !> Which pass
       logical, intent(in) :: backward
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(operands_type) :: one
       integer :: i, j

@@ -42,7 +42,6 @@ contains
    end function any_number
 
    subroutine concat_shape(self, shapes, y, error)
-      !> The node
       class(concat_type), intent(in) :: self
       !> Of its inputs
       type(shape_type), intent(in) :: shapes(:)
@@ -67,13 +66,10 @@ contains
    end subroutine concat_shape
 
    subroutine concat_forward(self, backend, operands, error)
-      !> The node
       class(concat_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       integer :: i, axis, first
       axis = channel_axis(operands)
@@ -89,13 +85,10 @@ contains
 
    !> Each input's channels of dy
    subroutine concat_backward(self, backend, operands, error)
-      !> The node
       class(concat_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       integer :: i, axis, first
       axis = channel_axis(operands)
@@ -132,7 +125,6 @@ contains
    end function channel_axis
 
    subroutine flatten_shape(self, shapes, y, error)
-      !> The node
       class(flatten_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -152,26 +144,20 @@ contains
    end subroutine flatten_shape
 
    subroutine flatten_forward(self, backend, operands, error)
-      !> The node
       class(flatten_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       if (same_memory(operands%x(1), operands%y)) return
       call self%run(backend, copy_call(operands%x(1), operands%y), error)
    end subroutine flatten_forward
 
    subroutine flatten_backward(self, backend, operands, error)
-      !> The node
       class(flatten_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       if (same_memory(operands%dy, operands%dx(1))) return
       call self%run(backend, copy_call(operands%dy, operands%dx(1)), error)

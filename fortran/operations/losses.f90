@@ -44,7 +44,6 @@ contains
 
    !> A loss by its name
    subroutine set(self, text, reduction, error, given)
-      !> Becomes that loss
       class(criterion_type), intent(inout) :: self
       !> Its type in an exchange file, and perhaps its settings: `huber delta=0.5`
       character(len=*), intent(in) :: text
@@ -75,7 +74,6 @@ contains
 
    !> The loop that computes it, and its only setting
    subroutine set_number(self, row, error)
-      !> Has its attributes
       class(criterion_type), intent(inout) :: self
       !> Of the table
       type(loss_type), intent(in) :: row
@@ -93,7 +91,6 @@ contains
 
    !> What only the cross entropy has
    subroutine set_classes(self, error)
-      !> A cross entropy, with its attributes
       class(criterion_type), intent(inout) :: self
       !> One that is out of its range, or does not fit the others
       type(error_type), allocatable, intent(out) :: error
@@ -129,9 +126,7 @@ contains
    !> The loss, and its gradient with respect to the output. Where the device queues its work nobody waits for the
    !> loss here: `read_loss` of the backend has it then
    subroutine compute(self, backend, output, target, rank, gradient, loss, error)
-      !> Which one
       class(criterion_type), intent(inout) :: self
-      !> The device
       class(backend_type), intent(inout) :: backend
       !> Of the network
       type(tensor_type), intent(in) :: output
@@ -173,9 +168,7 @@ contains
 
    !> A cross entropy with settings
    subroutine compute_classes(self, backend, output, target, axis, scale, gradient, loss, error)
-      !> Which one; its tensors are allocated
       class(criterion_type), intent(inout) :: self
-      !> The device
       class(backend_type), intent(inout) :: backend
       !> Of the network
       type(tensor_type), intent(in) :: output
@@ -227,13 +220,11 @@ contains
 
    !> The weights in a device's memory, in its precision; 1 each where there are none
    subroutine copy_weights(backend, weight, weights, error)
-      !> The device
       class(backend_type), intent(in) :: backend
       !> One for each class, or none
       real(dp), intent(in) :: weight(:)
       !> Is overwritten
       type(tensor_type), intent(in) :: weights
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       real(dp), target :: wide(weights%count())
       real(sp), target :: narrow(weights%count())
@@ -249,15 +240,12 @@ contains
 
    !> The weights of all pixels that count, added up; waits for the device
    subroutine count_classes(self, backend, target, total, error)
-      !> Its tensors are allocated
       class(criterion_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> Classes as probabilities
       type(tensor_type), intent(in) :: target
       !> Of all pixels
       real(dp), intent(out) :: total
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       real(dp), target :: wide(self%counts%count())
       real(sp), target :: narrow(self%counts%count())
@@ -280,9 +268,7 @@ contains
 
    !> Give the device's memory back
    subroutine release(self, backend)
-      !> May be used again
       class(criterion_type), intent(inout) :: self
-      !> The device
       class(backend_type), intent(inout) :: backend
       call backend%release(self%weights)
       call backend%release(self%counts)

@@ -30,7 +30,6 @@ module cnn_operations_matmul
 contains
 
    subroutine matmul_shape(self, shapes, y, error)
-      !> The node
       class(matmul_type), intent(in) :: self
       !> Of its two inputs, (..., m, k) and (..., k, n)
       type(shape_type), intent(in) :: shapes(:)
@@ -51,13 +50,10 @@ contains
    end subroutine matmul_shape
 
    subroutine matmul_forward(self, backend, operands, error)
-      !> The node
       class(matmul_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       integer :: i
       if (.not. backend%in_host_memory) then
@@ -74,13 +70,10 @@ contains
 
    !> da = dy b^T, db = a^T dy
    subroutine matmul_backward(self, backend, operands, error)
-      !> The node
       class(matmul_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy and x
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(conv_step_type) :: step
       integer :: i

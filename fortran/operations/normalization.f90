@@ -70,7 +70,6 @@ module cnn_operations_normalization
       pure function form_(self, x, rank) result(form)
          import :: row_norm_type, tensor_type
          implicit none
-         !> The node
          class(row_norm_type), intent(in) :: self
          !> Its input
          type(tensor_type), intent(in) :: x
@@ -83,11 +82,9 @@ module cnn_operations_normalization
 contains
 
    subroutine norm_read(self, given, error)
-      !> With its name
       class(batch_norm2d_type), intent(inout) :: self
       !> num_features, eps, momentum, track_running_stats, training
       type(attributes_type), intent(inout) :: given
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       type(shape_type) :: shape
       logical :: track
@@ -108,7 +105,6 @@ contains
    end subroutine norm_read
 
    subroutine norm_shape(self, shapes, y, error)
-      !> The node
       class(batch_norm2d_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -128,13 +124,10 @@ contains
    end subroutine norm_shape
 
    subroutine norm_forward(self, backend, operands, error)
-      !> The node
       class(batch_norm2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x, weight and bias, and from the state or the state from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: state(2)
       if (size(operands%state) == 2) state = operands%state
@@ -143,13 +136,10 @@ contains
    end subroutine norm_forward
 
    subroutine norm_backward(self, backend, operands, error)
-      !> The node
       class(batch_norm2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx and dw from dy, x, w and what the forward pass has kept
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, batch_norm_backward_call(operands%x(1), operands%w(1), operands%kept, operands%dy, &
          & self%by_batch(), operands%dw(1), operands%dw(2), operands%dx(1)), error)
@@ -157,26 +147,21 @@ contains
 
    !> Mean and scale of each channel; both begin where any array of a GPU may, at a multiple of 16 bytes
    pure integer function norm_kept(self)
-      !> The node
       class(batch_norm2d_type), intent(in) :: self
       norm_kept = 2*(self%num_features + mod(self%num_features, 2))
    end function norm_kept
 
    !> Whether mean and variance are the batch's, which they always are where there are no running ones
    pure logical function by_batch(self)
-      !> The node
       class(batch_norm2d_type), intent(in) :: self
       by_batch = self%training .and. .not. (self%evaluates .and. self%changes_state)
    end function by_batch
 
    subroutine row_forward(self, backend, operands, error)
-      !> The node
       class(row_norm_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x, weight and bias
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: w(2)
       w(:size(operands%w)) = operands%w
@@ -185,13 +170,10 @@ contains
    end subroutine row_forward
 
    subroutine row_backward(self, backend, operands, error)
-      !> The node
       class(row_norm_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx and dw from dy, x and w
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: w(2), dw(2)
       w(:size(operands%w)) = operands%w
@@ -201,11 +183,9 @@ contains
    end subroutine row_backward
 
    subroutine layer_read(self, given, error)
-      !> With its name
       class(layer_norm_type), intent(inout) :: self
       !> normalized_shape, eps, elementwise_affine, bias
       type(attributes_type), intent(inout) :: given
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       type(parameter_shape_type) :: parameters(2)
       logical :: bias
@@ -222,7 +202,6 @@ contains
    end subroutine layer_read
 
    subroutine layer_shape(self, shapes, y, error)
-      !> The node
       class(layer_norm_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -238,7 +217,6 @@ contains
    end subroutine layer_shape
 
    pure function layer_form(self, x, rank) result(form)
-      !> The node
       class(layer_norm_type), intent(in) :: self
       !> Its input
       type(tensor_type), intent(in) :: x
@@ -253,11 +231,9 @@ contains
    end function layer_form
 
    subroutine group_read(self, given, error)
-      !> With its name
       class(group_norm_type), intent(inout) :: self
       !> num_groups, num_channels, eps, affine
       type(attributes_type), intent(inout) :: given
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_integer("num_groups", self%num_groups, error)
       if (.not. allocated(error)) call given%get_integer("num_channels", self%num_channels, error)
@@ -274,7 +250,6 @@ contains
    end subroutine group_read
 
    subroutine group_shape(self, shapes, y, error)
-      !> The node
       class(group_norm_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -290,7 +265,6 @@ contains
    end subroutine group_shape
 
    pure function group_form(self, x, rank) result(form)
-      !> The node
       class(group_norm_type), intent(in) :: self
       !> Its input
       type(tensor_type), intent(in) :: x

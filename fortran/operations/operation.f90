@@ -86,13 +86,10 @@ module cnn_operations_operation
       subroutine pass_(self, backend, operands, error)
          import :: backend_type, error_type, operands_type, operation_type
          implicit none
-         !> With its hyperparameters
          class(operation_type), intent(in) :: self
-         !> The device
          class(backend_type), intent(in) :: backend
          !> In the device's memory, of the shapes that follow from the inputs'
          type(operands_type), intent(in) :: operands
-         !> Error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine pass_
    end interface
@@ -125,7 +122,6 @@ contains
 
    !> Its hyperparameters, of which it has none: any is unknown
    subroutine read_nothing(self, given, error)
-      !> With its name
       class(operation_type), intent(inout) :: self
       !> What the file has of it
       type(attributes_type), intent(inout) :: given
@@ -137,7 +133,6 @@ contains
 
    !> The shape of the output, which is the input's
    subroutine same_as_input(self, shapes, y, error)
-      !> With its hyperparameters
       class(operation_type), intent(in) :: self
       !> Of its inputs
       type(shape_type), intent(in) :: shapes(:)
@@ -151,7 +146,6 @@ contains
 
    !> How many numbers of its forward pass it keeps for the backward pass
    pure integer function nothing_kept(self)
-      !> With its hyperparameters
       class(operation_type), intent(in) :: self
       associate (unused => self)
       end associate
@@ -160,7 +154,6 @@ contains
 
    !> The error of a node that cannot be what it is asked to be
    subroutine refuse(self, found, expected, error)
-      !> With its name
       class(operation_type), intent(in) :: self
       !> What does not fit
       character(len=*), intent(in) :: found
@@ -173,9 +166,7 @@ contains
 
    !> Run a primitive
    subroutine run(self, backend, primitive, error)
-      !> With its name
       class(operation_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> Its tensors are in the device's memory
       class(primitive_type), intent(in) :: primitive
@@ -187,7 +178,6 @@ contains
 
    !> Say which node an error is of
    subroutine name_node(self, error)
-      !> With its name
       class(operation_type), intent(in) :: self
       !> The message is made longer, where there is one
       type(error_type), allocatable, intent(inout) :: error

@@ -73,11 +73,9 @@ module cnn_operations_pointwise
 contains
 
    subroutine dropout_read(self, given, error)
-      !> With its name
       class(dropout_type), intent(inout) :: self
       !> p
       type(attributes_type), intent(inout) :: given
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_real("p", self%p, error)
       if (allocated(error)) return
@@ -85,7 +83,6 @@ contains
    end subroutine dropout_read
 
    subroutine dropout_shape(self, shapes, y, error)
-      !> The node
       class(dropout_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -102,33 +99,25 @@ contains
    end subroutine dropout_shape
 
    subroutine dropout_forward(self, backend, operands, error)
-      !> The node
       class(dropout_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x and the mask
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory, or a mask of another shape
       type(error_type), allocatable, intent(out) :: error
       call drop(self, backend, operands%x(1), operands%mask, operands%y, error)
    end subroutine dropout_forward
 
    subroutine dropout_backward(self, backend, operands, error)
-      !> The node
       class(dropout_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy and the mask
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory, or a mask of another shape
       type(error_type), allocatable, intent(out) :: error
       call drop(self, backend, operands%dy, operands%mask, operands%dx(1), error)
    end subroutine dropout_backward
 
    subroutine drop(self, backend, x, mask, y, error)
-      !> The node
       class(dropout_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> What is dropped or kept
       type(tensor_type), intent(in) :: x
@@ -136,7 +125,6 @@ contains
       type(tensor_type), intent(in) :: mask
       !> What is kept, scaled; is overwritten
       type(tensor_type), intent(in) :: y
-      !> Tensors without memory, or a mask of another shape
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: expected
       expected = x
@@ -152,7 +140,6 @@ contains
    end subroutine drop
 
    subroutine relu_read(self, given, error)
-      !> With its name
       class(relu_type), intent(inout) :: self
       !> Nothing
       type(attributes_type), intent(inout) :: given
@@ -164,33 +151,26 @@ contains
    end subroutine relu_read
 
    subroutine relu_forward(self, backend, operands, error)
-      !> The node
       class(relu_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       call backend%relu_forward(operands%x(1), operands%y, error)
       call self%name_node(error)
    end subroutine relu_forward
 
    subroutine relu_backward(self, backend, operands, error)
-      !> The node
       class(relu_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx and its sums from dy and y, which is positive where x is
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       call backend%relu_backward(operands%y, operands%dy, operands%dx(1), operands%db, error)
       call self%name_node(error)
    end subroutine relu_backward
 
    subroutine function_read(self, given, error)
-      !> With its name
       class(function_type), intent(inout) :: self
       !> Its settings
       type(attributes_type), intent(inout) :: given
@@ -208,7 +188,6 @@ contains
    end subroutine function_read
 
    subroutine leaky_read(self, given, error)
-      !> With its name
       class(leaky_relu_type), intent(inout) :: self
       !> negative_slope
       type(attributes_type), intent(inout) :: given
@@ -220,38 +199,29 @@ contains
    end subroutine leaky_read
 
    subroutine function_forward(self, backend, operands, error)
-      !> The node
       class(function_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, pointwise_call(operands%x(1), int(self%number), self%values, operands%y), error)
    end subroutine function_forward
 
    subroutine function_backward(self, backend, operands, error)
-      !> The node
       class(function_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy and x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, pointwise_backward_call(operands%x(1), operands%dy, int(self%number), self%values, &
          & operands%dx(1)), error)
    end subroutine function_backward
 
    subroutine output_backward(self, backend, operands, error)
-      !> The node
       class(function_of_output_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy and y
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, pointwise_backward_call(operands%y, operands%dy, int(self%number), self%values, &
          & operands%dx(1)), error)

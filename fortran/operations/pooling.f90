@@ -49,11 +49,9 @@ module cnn_operations_pooling
 contains
 
    subroutine pooling_read(self, given, error)
-      !> With its name
       class(pooling_type), intent(inout) :: self
       !> kernel_size, stride, padding
       type(attributes_type), intent(inout) :: given
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_integers("kernel_size", self%kernel, error, 1)
       if (.not. allocated(error)) call given%get_integers("stride", self%stride, error, 1)
@@ -61,7 +59,6 @@ contains
    end subroutine pooling_read
 
    subroutine pooling_shape(self, shapes, y, error)
-      !> The node
       class(pooling_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -92,57 +89,44 @@ contains
    end subroutine pooling_shape
 
    subroutine max_forward(self, backend, operands, error)
-      !> The node
       class(max_pool2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, max_pool_call(operands%x(1), self%kernel, self%stride, self%padding, operands%y), error)
    end subroutine max_forward
 
    subroutine max_backward(self, backend, operands, error)
-      !> The node
       class(max_pool2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy and x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, max_pool_backward_call(operands%x(1), operands%dy, self%kernel, self%stride, &
          & self%padding, operands%dx(1)), error)
    end subroutine max_backward
 
    subroutine avg_forward(self, backend, operands, error)
-      !> The node
       class(avg_pool2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, avg_pool_call(operands%x(1), self%kernel, self%stride, self%padding, operands%y), error)
    end subroutine avg_forward
 
    subroutine avg_backward(self, backend, operands, error)
-      !> The node
       class(avg_pool2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, avg_pool_backward_call(operands%dy, self%kernel, self%stride, self%padding, &
          & operands%dx(1)), error)
    end subroutine avg_backward
 
    subroutine global_shape(self, shapes, y, error)
-      !> The node
       class(global_avg_pool2d_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -158,26 +142,20 @@ contains
    end subroutine global_shape
 
    subroutine global_forward(self, backend, operands, error)
-      !> The node
       class(global_avg_pool2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, avg_pool_call(operands%x(1), operands%x(1)%extent([2, 1]), [1, 1], [0, 0], operands%y), &
          & error)
    end subroutine global_forward
 
    subroutine global_backward(self, backend, operands, error)
-      !> The node
       class(global_avg_pool2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, avg_pool_backward_call(operands%dy, operands%dx(1)%extent([2, 1]), [1, 1], [0, 0], &
          & operands%dx(1)), error)

@@ -66,11 +66,9 @@ module cnn_operations_products
 contains
 
    subroutine conv_read(self, given, error)
-      !> With its name
       class(conv2d_type), intent(inout) :: self
       !> Channels, kernel, stride, padding, dilation, groups, bias
       type(attributes_type), intent(inout) :: given
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       integer :: channels(2), y_extent(4)
       call read_convolution(self, given, self%conv, self%weight_extent, channels, self%has_bias, error)
@@ -88,7 +86,6 @@ contains
 
    !> What a convolution and a transposed one have in common
    subroutine read_convolution(self, given, conv, weight_extent, channels, has_bias, error)
-      !> With its name
       class(operation_type), intent(in) :: self
       !> Channels, kernel, stride, padding, dilation, groups, bias
       type(attributes_type), intent(inout) :: given
@@ -100,7 +97,6 @@ contains
       integer, intent(out) :: channels(2)
       !> Whether a bias is added
       logical, intent(out) :: has_bias
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       integer :: kernel(2), stride(2), padding(2), dilation(2), groups
 
@@ -134,7 +130,6 @@ contains
 
    !> Weights of this shape, and a bias for each channel of the output
    subroutine add_parameters(self, weight_extent, channels, has_bias, error)
-      !> Whose parameters are set
       class(operation_type), intent(inout) :: self
       !> In Fortran order
       integer, intent(in) :: weight_extent(4)
@@ -153,7 +148,6 @@ contains
    end subroutine add_parameters
 
    subroutine conv_shape(self, shapes, y, error)
-      !> The node
       class(conv2d_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -172,13 +166,10 @@ contains
    end subroutine conv_shape
 
    subroutine conv_forward(self, backend, operands, error)
-      !> The node
       class(conv2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x, weight, and bias where it has one
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(conv_step_type) :: step
       step%conv = self%conv
@@ -191,13 +182,10 @@ contains
    end subroutine conv_forward
 
    subroutine conv_backward(self, backend, operands, error)
-      !> The node
       class(conv2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx and dw from dy, x and w; no gradient of the bias where there is no memory for it
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       logical :: with_bias
       with_bias = self%has_bias
@@ -213,11 +201,9 @@ contains
    end subroutine conv_backward
 
    subroutine transpose_read(self, given, error)
-      !> With its name
       class(conv_transpose2d_type), intent(inout) :: self
       !> As of a convolution, and output_padding
       type(attributes_type), intent(inout) :: given
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       integer :: channels(2)
       call read_convolution(self, given, self%conv, self%weight_extent, channels, self%has_bias, error)
@@ -229,7 +215,6 @@ contains
    end subroutine transpose_read
 
    subroutine transpose_shape(self, shapes, y, error)
-      !> The node
       class(conv_transpose2d_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -257,13 +242,10 @@ contains
    end subroutine transpose_shape
 
    subroutine transpose_forward(self, backend, operands, error)
-      !> The node
       class(conv_transpose2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x, weight, and bias where it has one
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       ! Else the convolution has further pixels, which come from no input: libraries of devices take no such shapes
       if (.not. backend%in_host_memory .and. any(self%output_padding >= [self%conv%stride_h, self%conv%stride_w])) then
@@ -278,13 +260,10 @@ contains
    end subroutine transpose_forward
 
    subroutine transpose_backward(self, backend, operands, error)
-      !> The node
       class(conv_transpose2d_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx and dw from dy, x and w
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(conv_step_type) :: step
       step%conv = self%conv
@@ -300,11 +279,9 @@ contains
    end subroutine transpose_backward
 
    subroutine linear_read(self, given, error)
-      !> With its name
       class(linear_type), intent(inout) :: self
       !> in_features, out_features, bias
       type(attributes_type), intent(inout) :: given
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_integer("in_features", self%in_features, error)
       if (.not. allocated(error)) call given%get_integer("out_features", self%out_features, error)
@@ -320,7 +297,6 @@ contains
    end subroutine linear_read
 
    subroutine linear_shape(self, shapes, y, error)
-      !> The node
       class(linear_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -337,13 +313,10 @@ contains
    end subroutine linear_shape
 
    subroutine linear_forward(self, backend, operands, error)
-      !> The node
       class(linear_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x, weight, and bias where it has one
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(conv_step_type) :: step
       step%x = as_pixels(operands%x(1))
@@ -355,13 +328,10 @@ contains
    end subroutine linear_forward
 
    subroutine linear_backward(self, backend, operands, error)
-      !> The node
       class(linear_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx and dw from dy, x and w
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: dy
       dy = as_pixels(operands%dy)

@@ -44,11 +44,9 @@ module cnn_operations_rearrangement
 contains
 
    subroutine reshape_read(self, given, error)
-      !> With its name
       class(reshape_type), intent(inout) :: self
       !> shape
       type(attributes_type), intent(inout) :: given
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_list("shape", self%extents, error, 3, lowest=-1)
       if (allocated(error)) return
@@ -58,7 +56,6 @@ contains
    end subroutine reshape_read
 
    subroutine reshape_shape(self, shapes, y, error)
-      !> The node
       class(reshape_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -81,11 +78,9 @@ contains
    end subroutine reshape_shape
 
    subroutine transpose_read(self, given, error)
-      !> With its name
       class(transpose_type), intent(inout) :: self
       !> dim0, dim1
       type(attributes_type), intent(inout) :: given
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call read_axis(given, "dim0", self%axes(1), error)
       if (.not. allocated(error)) call read_axis(given, "dim1", self%axes(2), error)
@@ -99,7 +94,6 @@ contains
       character(len=*), intent(in) :: name
       !> What was found
       integer, intent(out) :: axis
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       integer, allocatable :: found(:)
       axis = last_axis
@@ -108,7 +102,6 @@ contains
    end subroutine read_axis
 
    subroutine transpose_shape(self, shapes, y, error)
-      !> The node
       class(transpose_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -128,7 +121,6 @@ contains
 
    !> The two in Fortran order, the smaller first
    pure function fortran_axes(self, rank) result(axes)
-      !> The node
       class(transpose_type), intent(in) :: self
       !> Dimensions of its input
       integer, intent(in) :: rank
@@ -138,25 +130,19 @@ contains
    end function fortran_axes
 
    subroutine transpose_forward(self, backend, operands, error)
-      !> The node
       class(transpose_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, transpose_call(operands%x(1), self%fortran_axes(operands%rank), operands%y), error)
    end subroutine transpose_forward
 
    subroutine transpose_backward(self, backend, operands, error)
-      !> The node
       class(transpose_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, transpose_call(operands%dy, self%fortran_axes(operands%rank), operands%dx(1)), error)
    end subroutine transpose_backward

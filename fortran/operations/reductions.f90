@@ -53,18 +53,15 @@ module cnn_operations_reductions
 contains
 
    subroutine reduction_read(self, given, error)
-      !> With its name
       class(reduction_type), intent(inout) :: self
       !> dim, keepdim
       type(attributes_type), intent(inout) :: given
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_list("dim", self%dims, error, self%most, first_axis, last_axis)
       if (.not. allocated(error)) call given%get_flag("keepdim", self%keepdim, error, .false.)
    end subroutine reduction_read
 
    subroutine reduction_shape(self, shapes, y, error)
-      !> The node
       class(reduction_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -88,7 +85,6 @@ contains
 
    !> Of each dimension in Fortran order whether it is one of them
    pure function is_reduced(self, rank) result(reduced)
-      !> The node
       class(reduction_type), intent(in) :: self
       !> Of its input
       integer, intent(in) :: rank
@@ -99,7 +95,6 @@ contains
 
    !> The output, or its gradient, with all dimensions of the input
    function kept(self, y, x, rank)
-      !> The node
       class(reduction_type), intent(in) :: self
       !> Of the output's shape
       type(tensor_type), intent(in) :: y
@@ -112,13 +107,10 @@ contains
    end function kept
 
    subroutine sum_forward(self, backend, operands, error)
-      !> The node
       class(sum_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       associate (x => operands%x(1))
          call self%run(backend, sum_to_call(x, self%divisor(x, operands%y), self%kept(operands%y, x, operands%rank)), &
@@ -127,13 +119,10 @@ contains
    end subroutine sum_forward
 
    subroutine sum_backward(self, backend, operands, error)
-      !> The node
       class(sum_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       associate (dx => operands%dx(1))
          call self%run(backend, spread_call(self%kept(operands%dy, dx, operands%rank), self%divisor(dx, operands%dy), &
@@ -143,7 +132,6 @@ contains
 
    !> By which sums are divided
    pure real(dp) function divisor(self, x, y)
-      !> The node
       class(sum_type), intent(in) :: self
       !> Of the input's shape
       type(tensor_type), intent(in) :: x
@@ -154,13 +142,10 @@ contains
    end function divisor
 
    subroutine extreme_forward(self, backend, operands, error)
-      !> The node
       class(extreme_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       associate (x => operands%x(1))
          call self%run(backend, extreme_call(x, self%sign, self%kept(operands%y, x, operands%rank)), error)
@@ -168,13 +153,10 @@ contains
    end subroutine extreme_forward
 
    subroutine extreme_backward(self, backend, operands, error)
-      !> The node
       class(extreme_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy, x and y
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       associate (x => operands%x(1), rank => operands%rank)
          call self%run(backend, extreme_backward_call(x, self%kept(operands%y, x, rank), &

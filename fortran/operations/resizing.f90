@@ -70,7 +70,6 @@ module cnn_operations_resizing
       pure real(dp) function length_(self, axis, length)
          import :: dp, resizing_type
          implicit none
-         !> The node
          class(resizing_type), intent(in) :: self
          !> 1: height, 2: width
          integer, intent(in) :: axis
@@ -82,7 +81,6 @@ module cnn_operations_resizing
       pure function rule_(self) result(rule)
          import :: resizing_type
          implicit none
-         !> The node
          class(resizing_type), intent(in) :: self
          integer :: rule(3)
       end function rule_
@@ -91,7 +89,6 @@ module cnn_operations_resizing
 contains
 
    subroutine resizing_shape(self, shapes, y, error)
-      !> The node
       class(resizing_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -123,13 +120,10 @@ contains
    end subroutine resizing_shape
 
    subroutine resizing_forward(self, backend, operands, error)
-      !> The node
       class(resizing_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       integer :: rule(3)
       rule = self%rule()
@@ -137,13 +131,10 @@ contains
    end subroutine resizing_forward
 
    subroutine resizing_backward(self, backend, operands, error)
-      !> The node
       class(resizing_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       integer :: rule(3)
       rule = self%rule()
@@ -151,11 +142,9 @@ contains
    end subroutine resizing_backward
 
    subroutine upsample_read(self, given, error)
-      !> With its name
       class(upsample2d_type), intent(inout) :: self
       !> scale_factor; of an interpolation also align_corners
       type(attributes_type), intent(inout) :: given
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_integers("scale_factor", self%factor, error, 1)
       if (.not. allocated(error) .and. self%is_linear) call given%get_flag("align_corners", self%align_corners, error, &
@@ -163,7 +152,6 @@ contains
    end subroutine upsample_read
 
    pure real(dp) function upsample_length(self, axis, length)
-      !> The node
       class(upsample2d_type), intent(in) :: self
       !> 1: height, 2: width
       integer, intent(in) :: axis
@@ -173,7 +161,6 @@ contains
    end function upsample_length
 
    pure function upsample_rule(self) result(rule)
-      !> The node
       class(upsample2d_type), intent(in) :: self
       integer :: rule(3)
       rule = [nearest, self%factor]
@@ -181,17 +168,14 @@ contains
    end function upsample_rule
 
    subroutine adaptive_read(self, given, error)
-      !> With its name
       class(adaptive_avg_pool2d_type), intent(inout) :: self
       !> output_size
       type(attributes_type), intent(inout) :: given
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_integers("output_size", self%output_size, error, 1)
    end subroutine adaptive_read
 
    pure real(dp) function adaptive_length(self, axis, length)
-      !> The node
       class(adaptive_avg_pool2d_type), intent(in) :: self
       !> 1: height, 2: width
       integer, intent(in) :: axis
@@ -203,24 +187,20 @@ contains
    end function adaptive_length
 
    pure function adaptive_rule(self) result(rule)
-      !> The node
       class(adaptive_avg_pool2d_type), intent(in) :: self
       integer :: rule(3)
       rule = [averaged, self%output_size]
    end function adaptive_rule
 
    subroutine pad_read(self, given, error)
-      !> With its name
       class(pad2d_type), intent(inout) :: self
       !> padding
       type(attributes_type), intent(inout) :: given
-      !> Missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_integers("padding", self%padding, error, 0)
    end subroutine pad_read
 
    pure real(dp) function pad_length(self, axis, length)
-      !> The node
       class(pad2d_type), intent(in) :: self
       !> 1: height, 2: width
       integer, intent(in) :: axis
@@ -232,7 +212,6 @@ contains
    end function pad_length
 
    pure function pad_rule(self) result(rule)
-      !> The node
       class(pad2d_type), intent(in) :: self
       integer :: rule(3)
       rule = [self%mode, self%padding(3), self%padding(1)]

@@ -27,7 +27,6 @@ contains
 
    !> As its reader writes it, torch `(n, c, h, w)`
    pure function text(self)
-      !> The shape
       class(shape_type), intent(in) :: self
       character(len=list_length(self%extent(:self%rank))) :: text
       text = shape_list(self%extent(:self%rank))

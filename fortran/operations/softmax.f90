@@ -23,7 +23,6 @@ module cnn_operations_softmax
 contains
 
    subroutine softmax_shape(self, shapes, y, error)
-      !> The node
       class(softmax_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -36,25 +35,19 @@ contains
    end subroutine softmax_shape
 
    subroutine softmax_forward(self, backend, operands, error)
-      !> The node
       class(softmax_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, softmax_call(operands%x(1), operands%rank - 1, self%logarithm, operands%y), error)
    end subroutine softmax_forward
 
    subroutine softmax_backward(self, backend, operands, error)
-      !> The node
       class(softmax_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx from dy and y
       type(operands_type), intent(in) :: operands
-      !> Tensors without memory
       type(error_type), allocatable, intent(out) :: error
       call self%run(backend, softmax_backward_call(operands%y, operands%dy, operands%rank - 1, self%logarithm, &
          & operands%dx(1)), error)

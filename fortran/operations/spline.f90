@@ -36,11 +36,9 @@ module cnn_operations_spline
 contains
 
    subroutine spline_read(self, given, error)
-      !> With its name
       class(spline_type), intent(inout) :: self
       !> in_features, out_features, grid, order, low, high, scale_spline
       type(attributes_type), intent(inout) :: given
-      !> What is missing, or out of its range
       type(error_type), allocatable, intent(out) :: error
       call given%get_integer("in_features", self%in_features, error)
       if (.not. allocated(error)) call given%get_integer("out_features", self%out_features, error)
@@ -68,7 +66,6 @@ contains
    end subroutine spline_read
 
    subroutine spline_shape(self, shapes, y, error)
-      !> The node
       class(spline_type), intent(in) :: self
       !> Of its input
       type(shape_type), intent(in) :: shapes(:)
@@ -85,13 +82,10 @@ contains
    end subroutine spline_shape
 
    subroutine spline_forward(self, backend, operands, error)
-      !> The node
       class(spline_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> y from x and w
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: w(3)
       w(:size(operands%w)) = operands%w
@@ -100,13 +94,10 @@ contains
    end subroutine spline_forward
 
    subroutine spline_backward(self, backend, operands, error)
-      !> The node
       class(spline_type), intent(in) :: self
-      !> The device
       class(backend_type), intent(in) :: backend
       !> dx and dw from dy, x and w
       type(operands_type), intent(in) :: operands
-      !> Error of the device
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: w(3), dw(3)
       w(:size(operands%w)) = operands%w

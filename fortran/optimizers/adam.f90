@@ -38,7 +38,6 @@ module cnn_optimizers_adam
 contains
 
    pure function adam_kind(self) result(kind)
-      !> The optimizer
       class(adam_type), intent(in) :: self
       character(len=:), allocatable :: kind
       kind = "adam"
@@ -46,7 +45,6 @@ contains
    end function adam_kind
 
    pure function adam_settings(self) result(settings)
-      !> The optimizer
       class(adam_type), intent(in) :: self
       type(setting_type), allocatable :: settings(:)
       settings = [setting_type("lr", self%lr), setting_type("beta1", self%beta1), setting_type("beta2", self%beta2), &
@@ -54,11 +52,9 @@ contains
    end function adam_settings
 
    subroutine adam_set(self, values, error)
-      !> The optimizer
       class(adam_type), intent(inout) :: self
       !> lr, beta1, beta2, eps, weight_decay
       real(dp), intent(in) :: values(:)
-      !> One that is out of its range
       type(error_type), allocatable, intent(out) :: error
       self%lr = values(1)
       self%beta1 = values(2)
@@ -69,9 +65,7 @@ contains
    end subroutine adam_set
 
    subroutine adam_check(self, error)
-      !> The optimizer
       class(adam_type), intent(in) :: self
-      !> Which setting is out of its range
       type(error_type), allocatable, intent(out) :: error
       type(setting_type), allocatable :: settings(:)
       character(len=:), allocatable :: expected
@@ -90,7 +84,6 @@ contains
    end subroutine adam_check
 
    pure integer function adam_states(self)
-      !> The optimizer
       class(adam_type), intent(in) :: self
       associate (unused => self)
       end associate
@@ -98,7 +91,6 @@ contains
    end function adam_states
 
    pure function adam_memory_names(self) result(names)
-      !> The optimizer
       class(adam_type), intent(in) :: self
       type(name_type), allocatable :: names(:)
       associate (unused => self)
@@ -109,9 +101,7 @@ contains
    end function adam_memory_names
 
    subroutine adam_step(self, backend, taken, w, g, state, error)
-      !> The optimizer
       class(adam_type), intent(in) :: self
-      !> Where the vectors are
       class(backend_type), intent(in) :: backend
       !> Steps before this one
       integer(i8), intent(in) :: taken
@@ -121,7 +111,6 @@ contains
       type(tensor_type), intent(in) :: g
       !> The averages of the gradient and of its square
       type(tensor_type), intent(in) :: state(:)
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: settings(8)
       settings = [self%lr, self%beta1, self%beta2, self%eps, 1.0_dp, self%weight_decay, &

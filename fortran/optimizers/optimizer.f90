@@ -36,7 +36,6 @@ module cnn_optimizers_optimizer
       pure function kind_(self) result(kind)
          import :: optimizer_type
          implicit none
-         !> The optimizer
          class(optimizer_type), intent(in) :: self
          character(len=:), allocatable :: kind
       end function kind_
@@ -45,7 +44,6 @@ module cnn_optimizers_optimizer
       pure function settings_(self) result(settings)
          import :: optimizer_type, setting_type
          implicit none
-         !> The optimizer
          class(optimizer_type), intent(in) :: self
          type(setting_type), allocatable :: settings(:)
       end function settings_
@@ -54,11 +52,9 @@ module cnn_optimizers_optimizer
       subroutine set_(self, values, error)
          import :: dp, error_type, optimizer_type
          implicit none
-         !> The optimizer
          class(optimizer_type), intent(inout) :: self
          !> In the order of `settings`
          real(dp), intent(in) :: values(:)
-         !> One that is out of its range
          type(error_type), allocatable, intent(out) :: error
       end subroutine set_
 
@@ -66,9 +62,7 @@ module cnn_optimizers_optimizer
       subroutine check_(self, error)
          import :: error_type, optimizer_type
          implicit none
-         !> The optimizer
          class(optimizer_type), intent(in) :: self
-         !> Which setting is out of its range
          type(error_type), allocatable, intent(out) :: error
       end subroutine check_
 
@@ -76,7 +70,6 @@ module cnn_optimizers_optimizer
       pure integer function states_(self)
          import :: optimizer_type
          implicit none
-         !> The optimizer
          class(optimizer_type), intent(in) :: self
       end function states_
 
@@ -84,7 +77,6 @@ module cnn_optimizers_optimizer
       pure function memory_names_(self) result(names)
          import :: name_type, optimizer_type
          implicit none
-         !> The optimizer
          class(optimizer_type), intent(in) :: self
          type(name_type), allocatable :: names(:)
       end function memory_names_
@@ -93,9 +85,7 @@ module cnn_optimizers_optimizer
       subroutine step_(self, backend, taken, w, g, state, error)
          import :: backend_type, error_type, i8, optimizer_type, tensor_type
          implicit none
-         !> The optimizer
          class(optimizer_type), intent(in) :: self
-         !> Where the vectors are
          class(backend_type), intent(in) :: backend
          !> Steps that have changed `state` before this one; with 0 it holds zeros
          integer(i8), intent(in) :: taken
@@ -105,7 +95,6 @@ module cnn_optimizers_optimizer
          type(tensor_type), intent(in) :: g
          !> As many vectors as `states` says, updated in place; the others are empty
          type(tensor_type), intent(in) :: state(:)
-         !> An error of the device
          type(error_type), allocatable, intent(out) :: error
       end subroutine step_
    end interface

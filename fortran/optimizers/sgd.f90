@@ -42,7 +42,6 @@ contains
 
    !> Its settings with the learning rate of the next step, as the devices take them
    pure function as_sgd(self) result(sgd)
-      !> The optimizer
       class(sgd_optimizer_type), intent(in) :: self
       type(sgd_type) :: sgd
       sgd = self%sgd
@@ -50,7 +49,6 @@ contains
    end function as_sgd
 
    pure function sgd_kind(self) result(kind)
-      !> The optimizer
       class(sgd_optimizer_type), intent(in) :: self
       character(len=:), allocatable :: kind
       associate (unused => self)
@@ -59,7 +57,6 @@ contains
    end function sgd_kind
 
    pure function sgd_settings(self) result(settings)
-      !> The optimizer
       class(sgd_optimizer_type), intent(in) :: self
       type(setting_type), allocatable :: settings(:)
       settings = [setting_type("lr", self%lr), setting_type("momentum", self%sgd%momentum), &
@@ -68,11 +65,9 @@ contains
    end function sgd_settings
 
    subroutine sgd_set(self, values, error)
-      !> The optimizer
       class(sgd_optimizer_type), intent(inout) :: self
       !> lr, momentum, dampening, weight_decay, nesterov
       real(dp), intent(in) :: values(:)
-      !> One that is out of its range
       type(error_type), allocatable, intent(out) :: error
       self%lr = values(1)
       self%sgd = sgd_type(values(1), values(2), values(3), values(4), abs(values(5) - 1.0_dp) <= 0.0_dp)
@@ -84,9 +79,7 @@ contains
    end subroutine sgd_set
 
    subroutine sgd_check(self, error)
-      !> The optimizer
       class(sgd_optimizer_type), intent(in) :: self
-      !> Which setting is out of its range
       type(error_type), allocatable, intent(out) :: error
       type(sgd_type) :: sgd
       sgd = self%as_sgd()
@@ -94,13 +87,11 @@ contains
    end subroutine sgd_check
 
    pure integer function sgd_states(self)
-      !> The optimizer
       class(sgd_optimizer_type), intent(in) :: self
       sgd_states = merge(1, 0, self%sgd%momentum > 0.0_dp)
    end function sgd_states
 
    pure function sgd_memory_names(self) result(names)
-      !> The optimizer
       class(sgd_optimizer_type), intent(in) :: self
       type(name_type), allocatable :: names(:)
       associate (unused => self)
@@ -110,9 +101,7 @@ contains
    end function sgd_memory_names
 
    subroutine sgd_step(self, backend, taken, w, g, state, error)
-      !> The optimizer
       class(sgd_optimizer_type), intent(in) :: self
-      !> Where the vectors are
       class(backend_type), intent(in) :: backend
       !> Steps before this one that changed the momentum
       integer(i8), intent(in) :: taken
@@ -122,7 +111,6 @@ contains
       type(tensor_type), intent(in) :: g
       !> The momentum, where there is one
       type(tensor_type), intent(in) :: state(:)
-      !> An error of the device
       type(error_type), allocatable, intent(out) :: error
       call backend%update(self%as_sgd(), taken == 0, w, g, state(1), error)
    end subroutine sgd_step

@@ -55,7 +55,6 @@ contains
 
    !> A later run of the same tensor
    elemental subroutine join(self, other)
-      !> What is found so far
       class(deviation_type), intent(inout) :: self
       !> What is found of elements that come after them
       type(deviation_type), intent(in) :: other
@@ -72,7 +71,6 @@ contains
 
    !> Something is not finite, outside its bound, or so small that the search might have been misled
    elemental logical function unclear(self)
-      !> What is found of a whole tensor
       class(deviation_type), intent(in) :: self
       real(dp), parameter :: smallest_bound = 1.0e-250_dp, smallest_t = 1.0e-50_dp
       unclear = .not. (ieee_is_finite(self%finite) .and. all(ieee_is_finite(self%sums)) .and. self%least >= 0.0_dp)

@@ -24,6 +24,10 @@ class Procedure:
     described: set[str] = field(default_factory=set)
 
 
+#: Their names say what they are: the object of a bound procedure, where it computes, and what went wrong
+KNOWN = {"self", "backend", "device", "error"}
+
+
 def with_bodies(path: Path) -> str:
     """The text of a source, with the bodies of procedures where they are included.
 
@@ -59,7 +63,8 @@ def undescribed(text: str) -> list[str]:
             procedures.append(Procedure(header[1], line, names))
         elif END.match(statement) and procedures:
             done = procedures.pop()
-            found += [f"{done.line}: {done.name}: {name}" for name in done.arguments if name not in done.described]
+            found += [f"{done.line}: {done.name}: {name}" for name in done.arguments
+                      if name not in done.described | KNOWN]
         elif procedures and is_described and len(names := declared(statement)) == 1:
             procedures[-1].described |= set(names)
     return found

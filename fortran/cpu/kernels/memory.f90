@@ -112,7 +112,6 @@ contains
 
    !> At least so many bytes for every thread
    subroutine reserve(self, bytes, error)
-      !> Scratch memory of all threads, empty before
       class(scratch_type), intent(inout) :: self
       !> Bytes for each thread
       integer(i8), intent(in) :: bytes
@@ -131,7 +130,6 @@ contains
 
    !> The piece of a thread, numbered from 1
    type(c_ptr) function part(self, thread)
-      !> Scratch memory of all threads, reserved
       class(scratch_type), intent(in) :: self
       !> Number of the thread, from 1
       integer, intent(in) :: thread
@@ -139,7 +137,6 @@ contains
    end function part
 
    subroutine release(self)
-      !> Scratch memory of all threads, empty afterwards
       class(scratch_type), intent(inout) :: self
       call give_back_scratch(self%address)
       self%address = c_null_ptr

@@ -44,7 +44,6 @@ module cnn_cpu_kernels_table
          type(grid_type), intent(in) :: grid
          !> Tensors and epilogue of the convolution
          type(conv_task_type), intent(in) :: task
-         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine convolve_
 
@@ -55,7 +54,6 @@ module cnn_cpu_kernels_table
          type(grid_type), intent(in) :: grid
          !> Tensors of the filter gradient
          type(filter_task_type), intent(in) :: task
-         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_
 
@@ -70,7 +68,6 @@ module cnn_cpu_kernels_table
          type(tensor_type), intent(in) :: dy
          !> Gradient with respect to the filters (s, r, c/groups, k), is overwritten
          type(tensor_type), intent(in) :: dw
-         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine correlate_outer_
 
@@ -98,7 +95,6 @@ module cnn_cpu_kernels_table
          type(tensor_type), intent(in) :: dy
          !> Gradient with respect to the bias (k, 1, 1, 1), is overwritten
          type(tensor_type), intent(in) :: db
-         !> Says that there is no memory for the partial sums
          type(error_type), allocatable, intent(out) :: error
       end subroutine bias_gradient_nhwc_
 
@@ -107,7 +103,6 @@ module cnn_cpu_kernels_table
          implicit none
          !> Passes of the fused sequence, its windows and chunks
          type(sequence_type), intent(in) :: sequence
-         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine run_sequence_
 
@@ -133,7 +128,6 @@ module cnn_cpu_kernels_table
          type(tensor_type), intent(in) :: bias
          !> Output (q, p, k, n), is overwritten
          type(tensor_type), intent(in) :: y
-         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine im2col_forward_
 
@@ -149,7 +143,6 @@ module cnn_cpu_kernels_table
          type(tensor_type), intent(in) :: dy
          !> Data gradient or filter gradient, is overwritten
          type(tensor_type), intent(in) :: gradient
-         !> Says that there is no memory for scratch space, sums or filters
          type(error_type), allocatable, intent(out) :: error
       end subroutine im2col_gradient_
 
@@ -199,7 +192,6 @@ module cnn_cpu_kernels_table
          real(dp), intent(out) :: loss
          !> Gradient of the loss with respect to y, is overwritten
          type(tensor_type), intent(in) :: dy
-         !> Says that there is no memory for the partial sums
          type(error_type), allocatable, intent(out) :: error
       end subroutine mse_
 

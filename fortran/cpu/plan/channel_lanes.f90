@@ -133,7 +133,6 @@ contains
 
    !> Cycles for a product, about, of one core with so many lanes: fitted to measured times
    pure real(dp) function cost(self, lanes)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       !> Elements of a vector
       integer, intent(in) :: lanes
@@ -162,7 +161,6 @@ contains
 
    !> Columns and rows of a packed band of one image
    pure function packed_extent(self)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       integer :: packed_extent(2)
       packed_extent = ([self%extent(1), self%rows] - 1)*self%stride + (self%kernel - 1)*self%reach + 1
@@ -170,14 +168,12 @@ contains
 
    !> From one packed image of a channel to the next
    pure integer(i8) function image_elements(self)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       image_elements = product(int(self%packed_extent(), i8))
    end function image_elements
 
    !> From one packed channel to the next: an odd number of cache lines, where that adds little
    pure integer(i8) function plane_elements(self)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       integer(i8), parameter :: line = 16_i8
       integer(i8) :: odd
@@ -189,28 +185,24 @@ contains
 
    !> Pixels of a band
    pure integer function pixels(self)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       pixels = self%extent(1)*self%rows*self%band_images
    end function pixels
 
    !> Channels with a tap
    pure integer function points(self)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       points = self%source_channels*product(self%kernel)
    end function points
 
    !> Bands of all images
    pure integer function units(self)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       units = (self%images + self%band_images - 1)/self%band_images*((self%extent(2) + self%rows - 1)/self%rows)
    end function units
 
    !> Where the source of each point of so many channels begins: taps first, as in dw
    pure subroutine list_points(self, channels, offsets)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       !> Number of channels of the source
       integer, intent(in) :: channels
@@ -235,7 +227,6 @@ contains
 
    !> Band number `unit`, from 0
    pure subroutine list_pixels(self, unit, band)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       !> Number of the band, from 0
       integer, intent(in) :: unit
@@ -265,7 +256,6 @@ contains
 
    !> Whether taps of a row may be taken as shifts of the transposed tensor by at most so many pixels
    pure logical function shifts(self, most)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       !> Largest distance allowed, in pixels
       integer, intent(in) :: most
@@ -274,7 +264,6 @@ contains
 
    !> Pixels of a band when its rows have the zeros behind them that shifts need
    pure integer function shifted_pixels(self, band)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       !> Images and rows of the band
       type(outer_band_type), intent(in) :: band
@@ -283,7 +272,6 @@ contains
 
    !> Their places in the packed source
    pure subroutine list_shifted(self, band, places)
-      !> What is packed at once, and where its pixels and points lie
       class(outer_type), intent(in) :: self
       !> Images and rows of the band
       type(outer_band_type), intent(in) :: band

@@ -67,7 +67,6 @@ contains
 
    !> Piece `number` of the work, from 0
    pure type(outer_item_type) function item_of(self, number)
-      !> Division of the work among the threads
       class(outer_share_type), intent(in) :: self
       !> Number of the piece, from 0
       integer, intent(in) :: number

@@ -200,7 +200,6 @@ contains
 
    !> The first pass that reads what pass i makes; 0 when none does
    pure integer function reader_of(self, i)
-      !> Passes of the fused sequence
       class(sequence_type), intent(in) :: self
       !> Number of the pass that makes the rows
       integer, intent(in) :: i
@@ -212,7 +211,6 @@ contains
 
    !> Rows first .. end-1 (from 0) of the result of each pass: its own in a chunk (from 1), and all that it must make
    pure subroutine chunk_rows(self, chunk, own, rows)
-      !> Passes of the fused sequence
       class(sequence_type), intent(in) :: self
       !> Number of the chunk of an image, from 1
       integer, intent(in) :: chunk

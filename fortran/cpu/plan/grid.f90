@@ -176,7 +176,6 @@ contains
    !> `width` is the bytes of one pixel in all channels and planes; `images` counts what can be worked on apart from
    !> each other. The number of threads has no say, so that results do not depend on it
    pure subroutine choose_band(self, width, images)
-      !> Grid whose `band` is set
       class(grid_type), intent(inout) :: self
       !> Bytes of one pixel in all channels and planes
       integer(i8), intent(in) :: width
@@ -258,7 +257,6 @@ contains
 
    !> Bands across and down
    pure function bands(self)
-      !> Bands, planes and taps that the kernel goes through
       class(grid_type), intent(in) :: self
       integer :: bands(2)
       bands = (self%extent + self%band - 1)/self%band
@@ -266,7 +264,6 @@ contains
 
    !> Elements from one packed row to the next: whole cache lines, where that adds little
    pure integer function pitch(self)
-      !> Bands, planes and taps that the kernel goes through
       class(grid_type), intent(in) :: self
       integer, parameter :: line = 16
       integer :: whole
@@ -277,7 +274,6 @@ contains
 
    !> Elements to leave free before the first packed row of a band, so that copies of rows begin at cache lines
    pure integer function lead(self, place, line)
-      !> Bands, planes and taps that the kernel goes through
       class(grid_type), intent(in) :: self
       !> First grid point of the band, column and row from 0
       integer, intent(in) :: place(2)
@@ -290,7 +286,6 @@ contains
    !> Elements from one packed plane to the next, with room for what a tile reads behind the last row: an odd number of
    !> cache lines, so that the same place of many planes does not fall into one set of the cache
    pure integer(i8) function plane_elements(self, line)
-      !> Bands, planes and taps that the kernel goes through
       class(grid_type), intent(in) :: self
       !> Elements of a cache line
       integer, intent(in) :: line

@@ -74,7 +74,6 @@ contains
 
    !> Find and open the library; nothing happens the second time
    subroutine load(self, error)
-      !> The runtime; open after no error
       class(cudart_type), intent(inout) :: self
       !> Not found, older than CUDA 12, or without one of the functions
       type(error_type), allocatable, intent(out) :: error
@@ -95,7 +94,6 @@ contains
    end subroutine load
 
    subroutine bind_functions(self)
-      !> The runtime, whose library is open
       type(cudart_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cudaRuntimeGetVersion"), self%runtime_get_version)
       call c_f_procpointer(self%library%symbol("cudaGetDeviceCount"), self%get_device_count)
@@ -127,7 +125,6 @@ contains
 
    !> Stream capture, and the graphs that it makes
    subroutine bind_graphs(self)
-      !> The runtime, whose library is open
       type(cudart_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cudaStreamBeginCapture"), self%stream_begin_capture)
       call c_f_procpointer(self%library%symbol("cudaStreamEndCapture"), self%stream_end_capture)
@@ -141,13 +138,11 @@ contains
 
    !> No error for success, else what CUDA says of the status
    subroutine check(self, status, what, error)
-      !> The runtime that gave the status
       class(cudart_type), intent(in) :: self
       !> A `cudaError_t`
       integer(c_int), intent(in) :: status
       !> What was tried
       character(len=*), intent(in) :: what
-      !> Names the call, the status and its meaning
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: ignored
       if (status == cudaSuccess) return

@@ -48,7 +48,6 @@ contains
 
    !> Find and open the library with all its parts; nothing happens the second time
    subroutine load(self, error)
-      !> cuDNN; open after no error
       class(cudnn_type), intent(inout) :: self
       !> Not found, not cuDNN 9, or without one of its parts or of the functions
       type(error_type), allocatable, intent(out) :: error
@@ -64,7 +63,6 @@ contains
 
    !> Parts, versions, and the cuBLASLt that it wants
    subroutine check_library(self, error)
-      !> cuDNN, just opened; its versions are set
       type(cudnn_type), intent(inout) :: self
       !> Not cuDNN 9, or without one of its parts
       type(error_type), allocatable, intent(out) :: error
@@ -76,7 +74,6 @@ contains
    end subroutine check_library
 
    subroutine check_version(self, error)
-      !> cuDNN, just opened; its versions are set
       type(cudnn_type), intent(inout) :: self
       !> Another major version
       type(error_type), allocatable, intent(out) :: error
@@ -88,7 +85,6 @@ contains
 
    !> An error unless this cuDNN was built for the CUDA runtime that is there, 13000 for CUDA 13.0
    subroutine check_cuda(self, runtime, error)
-      !> cuDNN, open
       class(cudnn_type), intent(in) :: self
       !> Version of the CUDA runtime, 13000 for CUDA 13.0
       integer, intent(in) :: runtime
@@ -99,7 +95,6 @@ contains
    end subroutine check_cuda
 
    subroutine bind_functions(self)
-      !> cuDNN, whose library is open
       type(cudnn_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cudnnGetVersion"), self%get_version)
       call c_f_procpointer(self%library%symbol("cudnnGetCudartVersion"), self%get_cudart_version)
@@ -112,13 +107,11 @@ contains
 
    !> No error for success, else what cuDNN says of the status
    subroutine check(self, status, what, error)
-      !> The cuDNN that gave the status
       class(cudnn_type), intent(in) :: self
       !> A `cudnnStatus_t`
       integer(c_int), intent(in) :: status
       !> What was tried
       character(len=*), intent(in) :: what
-      !> Names the call, the status and its meaning
       type(error_type), allocatable, intent(out) :: error
       character(len=:), allocatable :: why
       if (status == CUDNN_STATUS_SUCCESS) return
@@ -129,7 +122,6 @@ contains
    end subroutine check
 
    function last_error(self) result(text)
-      !> The cuDNN whose call failed
       class(cudnn_type), intent(in) :: self
       character(len=:), allocatable :: text
       character(kind=c_char) :: message(512)

@@ -33,7 +33,6 @@ contains
 
    !> From a cuDNN that is loaded; nothing happens the second time
    subroutine load(self, dnn, error)
-      !> The graph API; usable after no error
       class(cudnn_graph_type), intent(inout) :: self
       !> An open cuDNN, which must live as long
       type(cudnn_type), intent(inout), target :: dnn
@@ -54,13 +53,11 @@ contains
 
    !> No error for success, else what cuDNN says of the status
    subroutine check(self, status, what, error)
-      !> The graph API whose call gave the status
       class(cudnn_graph_type), intent(in) :: self
       !> A `cudnnStatus_t`
       integer(c_int), intent(in) :: status
       !> What was tried
       character(len=*), intent(in) :: what
-      !> Names the call, the status and its meaning
       type(error_type), allocatable, intent(out) :: error
       call self%dnn%check(status, what, error)
    end subroutine check

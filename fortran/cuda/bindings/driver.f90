@@ -176,7 +176,6 @@ contains
 
    !> Find and open the library; nothing happens the second time
    subroutine load(self, error)
-      !> The driver; open after no error
       class(cuda_driver_type), intent(inout) :: self
       !> Not found, or without one of the functions
       type(error_type), allocatable, intent(out) :: error
@@ -188,7 +187,6 @@ contains
    end subroutine load
 
    subroutine bind_functions(self)
-      !> The driver, whose library is open
       type(cuda_driver_type), intent(inout) :: self
       call c_f_procpointer(self%library%symbol("cuInit"), self%init)
       call c_f_procpointer(self%library%symbol("cuDriverGetVersion"), self%driver_get_version)
@@ -206,7 +204,6 @@ contains
 
    !> No error for success
    subroutine check(self, status, what, error)
-      !> The driver that gave the status
       class(cuda_driver_type), intent(in) :: self
       !> A `CUresult`
       integer(c_int), intent(in) :: status

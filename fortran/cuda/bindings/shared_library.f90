@@ -88,7 +88,6 @@ contains
 
    !> By its path, or by its name alone wherever the loader looks; the error is the loader's own sentence
    subroutine open_library(self, path, error)
-      !> The library, whatever it was before
       class(shared_library_type), intent(inout) :: self
       !> Path of the library, or its name alone
       character(len=*), intent(in) :: path
@@ -101,21 +100,18 @@ contains
    end subroutine open_library
 
    logical function is_open(self)
-      !> The library
       class(shared_library_type), intent(in) :: self
       is_open = c_associated(self%handle)
    end function is_open
 
    !> As if it had not been opened: it turned out to be the wrong one
    subroutine forget(self)
-      !> The library; the process keeps it
       class(shared_library_type), intent(inout) :: self
       self%handle = c_null_ptr
    end subroutine forget
 
    !> Is this the file of the library, under whatever name?
    logical function lies_at(self, path)
-      !> The library, open or not
       class(shared_library_type), intent(in) :: self
       !> Path of a file; nothing is opened that is not open yet
       character(len=*), intent(in) :: path
@@ -125,7 +121,6 @@ contains
 
    !> Where another library of this name lies that the process opened earlier; empty when there is none
    function rival(self, name, function) result(path)
-      !> The library that is wanted
       class(shared_library_type), intent(in) :: self
       !> A file name without a folder, such as libcudnn.so.9
       character(len=*), intent(in) :: name
@@ -141,7 +136,6 @@ contains
 
    !> The address of a function; `check_symbols` tells of those that are missing
    function symbol(self, name) result(address)
-      !> The library, open or not; a name that it lacks is kept
       class(shared_library_type), intent(inout) :: self
       !> Name of a function
       character(len=*), intent(in) :: name
@@ -157,7 +151,6 @@ contains
 
    !> An error that names every symbol asked for in vain; the library then counts as not opened
    subroutine check_symbols(self, error)
-      !> The library whose functions have been asked for
       class(shared_library_type), intent(inout) :: self
       !> Names those that it lacks
       type(error_type), allocatable, intent(out) :: error

@@ -46,7 +46,6 @@ module cnn_cuda_device_buffers
 contains
 
    subroutine open(self, rt, error)
-      !> The device's buffers
       class(buffers_type), intent(inout) :: self
       !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
@@ -75,7 +74,6 @@ contains
    end subroutine open
 
    subroutine close(self, rt)
-      !> The device's buffers
       class(buffers_type), intent(inout) :: self
       !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
@@ -110,7 +108,6 @@ contains
 
    !> At least `bytes` bytes of device memory that nobody needs after the calls queued next
    subroutine reserve(self, rt, bytes, address, error)
-      !> The device's buffers
       class(buffers_type), intent(inout) :: self
       !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
@@ -118,7 +115,6 @@ contains
       integer(c_size_t), intent(in) :: bytes
       !> Where they start, *device*; null after an error
       type(c_ptr), intent(out) :: address
-      !> No device memory; the memory before is given back already
       type(error_type), allocatable, intent(out) :: error
       call grow(rt, bytes, self%workspace, self%live, self%moves, error)
       address = self%workspace%address
@@ -126,7 +122,6 @@ contains
 
    !> The same once more, for what one convolution hands to the next: `reserve` leaves it alone
    subroutine reserve_scratch(self, rt, bytes, address, error)
-      !> The device's buffers
       class(buffers_type), intent(inout) :: self
       !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
@@ -134,7 +129,6 @@ contains
       integer(c_size_t), intent(in) :: bytes
       !> Where they start, *device*; null after an error
       type(c_ptr), intent(out) :: address
-      !> No device memory; the memory before is given back already
       type(error_type), allocatable, intent(out) :: error
       call grow(rt, bytes, self%scratch, self%live, self%moves, error)
       address = self%scratch%address
@@ -143,7 +137,6 @@ contains
    !> Memory to measure plans with, until `end_trial`: operands of each, and room for any of them, which is more than a
    !> step needs. The other memory stays where it is
    subroutine reserve_trial(self, rt, bytes, address, error)
-      !> The device's buffers
       class(buffers_type), intent(inout) :: self
       !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
@@ -151,7 +144,6 @@ contains
       integer(c_size_t), intent(in) :: bytes
       !> Where they start, *device*; null after an error
       type(c_ptr), intent(out) :: address
-      !> No device memory; the memory before is given back already
       type(error_type), allocatable, intent(out) :: error
       integer :: moves
       moves = 0
@@ -161,7 +153,6 @@ contains
 
    !> Give it back, after all work that is queued
    subroutine end_trial(self, rt)
-      !> The device's buffers
       class(buffers_type), intent(inout) :: self
       !> The CUDA runtime; the device is current
       type(cudart_type), intent(in) :: rt
@@ -181,7 +172,6 @@ contains
       integer, intent(inout) :: live
       !> How often memory has moved
       integer, intent(inout) :: moves
-      !> No device memory; the memory before is given back already
       type(error_type), allocatable, intent(out) :: error
       if (bytes <= memory%bytes) return
       memory%bytes = 0

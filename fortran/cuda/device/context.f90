@@ -38,7 +38,6 @@ contains
 
    !> After an error the thread's current device is as it was
    subroutine enter(self, rt, ordinal, error)
-      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
       !> The CUDA runtime, open
       type(cudart_type), intent(in) :: rt
@@ -59,11 +58,9 @@ contains
 
    !> The thread's current device is what it was before `enter`; an error that is there already stays
    subroutine leave(self, ordinal, error)
-      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
       !> Which device, from 0
       integer, intent(in) :: ordinal
-      !> What has gone wrong so far, and in leaving
       type(error_type), allocatable, intent(inout) :: error
       type(error_type), allocatable :: failure
       type(c_ptr) :: ignored
@@ -75,7 +72,6 @@ contains
 
    !> Give the context back, outside of `enter` and `leave`; a failure has nobody to hear it
    subroutine close(self)
-      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
       integer(c_int) :: ignored
       if (c_associated(self%primary)) ignored = self%driver%device_primary_ctx_release(self%device)
@@ -83,7 +79,6 @@ contains
    end subroutine close
 
    subroutine push(self, ordinal, error)
-      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
       !> Which device, from 0
       integer, intent(in) :: ordinal
@@ -97,7 +92,6 @@ contains
 
    !> The context, once for all times
    subroutine retain(self, ordinal, error)
-      !> The device's place in the calling thread
       class(cuda_context_type), intent(inout) :: self
       !> Which device, from 0
       integer, intent(in) :: ordinal

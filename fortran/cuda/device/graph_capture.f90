@@ -37,7 +37,6 @@ contains
 
    !> Work queued from now on is captured; after no error, `stop` follows in any case
    subroutine start(self, device, error)
-      !> Empty afterwards, whatever it held
       class(captured_graph_type), intent(inout) :: self
       !> An entered device; on its own stream during the capture
       type(cuda_device_type), intent(inout) :: device
@@ -57,7 +56,6 @@ contains
 
    !> Make what was queued ready to run; after an error there is nothing
    subroutine end_capture(self, device, error)
-      !> What `start` began; ready to run after no error
       class(captured_graph_type), intent(inout) :: self
       !> On the caller's stream again
       type(cuda_device_type), intent(inout) :: device
@@ -81,7 +79,6 @@ contains
 
    !> Queue all of it on the present stream
    subroutine replay(self, device, error)
-      !> A graph that is current
       class(captured_graph_type), intent(in) :: self
       !> An entered device, on whose present stream it is queued
       type(cuda_device_type), intent(inout) :: device
@@ -93,7 +90,6 @@ contains
 
    !> Whether there is a graph, and the device's memory is where it was
    pure logical function is_current(self, device)
-      !> A graph, or an empty one
       class(captured_graph_type), intent(in) :: self
       !> The one it was made on
       type(cuda_device_type), intent(in) :: device
@@ -102,7 +98,6 @@ contains
 
    !> Forget it; what is queued of it runs to its end
    subroutine drop(self, device)
-      !> Empty afterwards
       class(captured_graph_type), intent(inout) :: self
       !> The one it was made on
       type(cuda_device_type), intent(in) :: device

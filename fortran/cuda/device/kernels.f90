@@ -79,7 +79,6 @@ contains
 
    !> Compile all kernels for the current device
    subroutine load(self, error)
-      !> The kernels
       class(kernels_type), intent(inout) :: self
       !> No driver, or it does not take the PTX, or a kernel is missing
       type(error_type), allocatable, intent(out) :: error
@@ -144,7 +143,6 @@ contains
 
    !> Nothing is done where there is an error already
    subroutine get_kernel(self, name, kernel, error)
-      !> The kernels, whose module is loaded
       class(kernels_type), intent(in) :: self
       !> Name of the kernel in the PTX
       character(len=*), intent(in) :: name
@@ -157,7 +155,6 @@ contains
    end subroutine get_kernel
 
    subroutine unload(self)
-      !> The kernels; their work is done
       class(kernels_type), intent(inout) :: self
       integer(c_int) :: ignored
       ! Nobody is left to hear of a failure
@@ -167,7 +164,6 @@ contains
 
    !> Queue a kernel that exists for float32 and float64; `arguments` are the addresses of its arguments
    subroutine launch_typed(self, kernel, dtype, blocks, arguments, stream, error)
-      !> The kernels
       class(kernels_type), intent(in) :: self
       !> A `kernel_...` of those for float32 and float64
       integer, intent(in) :: kernel
@@ -179,7 +175,6 @@ contains
       type(c_ptr), intent(in) :: arguments(:)
       !> A `cudaStream_t` of the device
       type(c_ptr), intent(in) :: stream
-      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(self, self%typed(kernel, merge(2, 1, dtype == dtype_float64)), trim(typed_names(kernel)), &
          & blocks, arguments, stream, error)
@@ -187,7 +182,6 @@ contains
 
    !> Queue a kernel of graphs, by its name: `numbers` come first, then `addresses`, `integers` and `reals`
    subroutine launch_named(self, name, dtype, blocks, numbers, addresses, integers, reals, stream, error)
-      !> The kernels
       class(kernels_type), intent(in) :: self
       !> As in kernels.cuf, without cnn_ and its type
       character(len=*), intent(in) :: name
@@ -230,7 +224,6 @@ contains
 
    !> Queue a kernel for tensors with channels last
    subroutine launch_stored(self, kernel, dtype, blocks, arguments, stream, error)
-      !> The kernels
       class(kernels_type), intent(in) :: self
       !> A `kernel_...` of those for channels last
       integer, intent(in) :: kernel
@@ -242,14 +235,12 @@ contains
       type(c_ptr), intent(in) :: arguments(:)
       !> A `cudaStream_t` of the device
       type(c_ptr), intent(in) :: stream
-      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(self, self%stored(kernel, findloc(stored_types, dtype, dim=1)), trim(stored_names(kernel)), &
          & [blocks, 1], arguments, stream, error)
    end subroutine launch_stored
 
    subroutine launch_plain(self, kernel, blocks, arguments, stream, error)
-      !> The kernels
       class(kernels_type), intent(in) :: self
       !> A `kernel_...` of those of one type
       integer, intent(in) :: kernel
@@ -259,13 +250,11 @@ contains
       type(c_ptr), intent(in) :: arguments(:)
       !> A `cudaStream_t` of the device
       type(c_ptr), intent(in) :: stream
-      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call launch(self, self%plain(kernel), trim(plain_names(kernel)), blocks, arguments, stream, error)
    end subroutine launch_plain
 
    subroutine launch(self, kernel, name, blocks, arguments, stream, error)
-      !> The kernels
       class(kernels_type), intent(in) :: self
       !> Handle of the kernel
       type(c_ptr), intent(in) :: kernel
@@ -277,7 +266,6 @@ contains
       character(len=*), intent(in) :: name
       !> Blocks in x and in y
       integer, intent(in) :: blocks(2)
-      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call self%driver%check(self%driver%launch_kernel(kernel, int(blocks(1), c_int), int(blocks(2), c_int), 1_c_int, &
          & int(threads_per_block, c_int), 1_c_int, 1_c_int, 0_c_int, stream, arguments, c_null_ptr), &

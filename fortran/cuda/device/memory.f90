@@ -37,7 +37,6 @@ contains
 
    !> Memory of its own for `tensor`, whose dtype and extent are set; its values are undefined
    subroutine allocate_tensor(device, tensor, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Dtype and extents are read, the address is set, *device*
       type(tensor_type), intent(inout) :: tensor
@@ -54,7 +53,6 @@ contains
 
    !> Give the memory back, after all work that is queued; nothing happens for an empty tensor
    subroutine free_tensor(device, tensor, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> One of `allocate_tensor`; its address is null afterwards
       type(tensor_type), intent(inout) :: tensor
@@ -67,7 +65,6 @@ contains
    end subroutine free_tensor
 
    subroutine clear_tensor(device, tensor, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> Device memory; all its bytes become 0
       type(tensor_type), intent(in) :: tensor
@@ -78,7 +75,6 @@ contains
    end subroutine clear_tensor
 
    subroutine copy_from_host(device, host, tensor, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> As many bytes as the tensor has, *host*, pinned or not
       type(c_ptr), intent(in) :: host
@@ -105,7 +101,6 @@ contains
    end subroutine copy_from_host
 
    subroutine copy_to_host(device, tensor, host, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is copied, *device*
       type(tensor_type), intent(in) :: tensor
@@ -132,7 +127,6 @@ contains
 
    !> Queue a copy inside the device
    subroutine copy_device(device, from, to, bytes, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> The first byte read, *device*
       type(c_ptr), intent(in) :: from

@@ -88,7 +88,6 @@ contains
       type(c_ptr), intent(in) :: workspace
       !> The largest number after an error
       integer(i8), intent(out) :: ticks
-      !> An error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: start
       integer :: i

@@ -25,7 +25,6 @@ contains
 
    !> The number of the plan for a request; 0 when there is none, which for a convolution alone is an error
    subroutine find_plan(device, name, request, i, error)
-      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -70,7 +69,6 @@ contains
    !> The first plan of the graph API that is offered, or the fastest of several, which are measured; null when there is
    !> none, or an error kept cuDNN from giving or running any
    subroutine choose_graph(device, name, request, plan, lack, error)
-      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -102,7 +100,6 @@ contains
    end subroutine choose_graph
 
    subroutine keep_plan(device, plan)
-      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
       !> The next one
       type(conv_plan_type), intent(in) :: plan

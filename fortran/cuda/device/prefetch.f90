@@ -39,9 +39,7 @@ contains
 
    !> Start to fill the tensors, whose memory is the caller's, from host memory
    subroutine copy(self, device, hosts, tensors, error)
-      !> The feeder
       class(feeder_type), intent(inout) :: self
-      !> An entered device
       type(cuda_device_type), intent(inout) :: device
       !> Addresses of the tensors' elements, *host*, pinned or not
       type(c_ptr), intent(in) :: hosts(:)
@@ -59,9 +57,7 @@ contains
 
    !> Behind the copies before, and what is at work on their tensors
    subroutine queue_copies(self, device, hosts, tensors, error)
-      !> The feeder
       class(feeder_type), intent(inout) :: self
-      !> An entered device
       type(cuda_device_type), intent(inout) :: device
       !> Addresses of the tensors' elements, *host*, pinned or not
       type(c_ptr), intent(in) :: hosts(:)
@@ -94,22 +90,18 @@ contains
 
    !> What is queued on the device from now on comes after the last `copy`
    subroutine await(self, device, error)
-      !> The feeder
       class(feeder_type), intent(in) :: self
       !> An entered device, whose present stream waits
       type(cuda_device_type), intent(in) :: device
-      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       call device%check(device%rt%stream_wait_event(device%stream, self%filled, 0_c_int), "cudaStreamWaitEvent", error)
    end subroutine await
 
    !> The next `copy` comes after what is queued on the device by now
    subroutine release(self, device, error)
-      !> The feeder
       class(feeder_type), intent(inout) :: self
       !> An entered device, whose present stream the next copy waits for
       type(cuda_device_type), intent(in) :: device
-      !> An error of CUDA
       type(error_type), allocatable, intent(out) :: error
       integer(c_int) :: ignored
       call device%check(device%rt%event_record(self%free, device%stream), "cudaEventRecord", error)
@@ -120,9 +112,7 @@ contains
 
    !> A stream and events, the first time
    subroutine open(self, device, error)
-      !> The feeder
       class(feeder_type), intent(inout) :: self
-      !> An entered device
       type(cuda_device_type), intent(in) :: device
       !> No stream or event
       type(error_type), allocatable, intent(out) :: error
@@ -153,9 +143,7 @@ contains
 
    !> Pinned memory for a batch, of which nothing is being copied now
    subroutine grow(self, device, bytes, error)
-      !> The feeder
       class(feeder_type), intent(inout) :: self
-      !> An entered device
       type(cuda_device_type), intent(inout) :: device
       !> Bytes of a batch, each tensor aligned
       integer(i8), intent(in) :: bytes
@@ -174,9 +162,7 @@ contains
    end subroutine grow
 
    subroutine free_pinned(self, device)
-      !> The feeder
       class(feeder_type), intent(inout) :: self
-      !> An entered device
       type(cuda_device_type), intent(inout) :: device
       integer(c_int) :: ignored
       self%pinned_bytes = 0
@@ -191,9 +177,7 @@ contains
 
    !> Give all back; failures have nobody to hear them
    subroutine close(self, device)
-      !> The feeder
       class(feeder_type), intent(inout) :: self
-      !> An entered device
       type(cuda_device_type), intent(inout) :: device
       integer(c_int) :: status
       status = 0

@@ -67,7 +67,6 @@ contains
 
    !> After an error, `close` gives back what was made
    subroutine open(self, ordinal, rt, dnn, graphs, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
       !> Which device, from 0
       integer, intent(in) :: ordinal
@@ -92,7 +91,6 @@ contains
 
    !> Stream, event, cuDNN's handle, kernels and buffers
    subroutine make_parts(self, error)
-      !> The device, entered
       class(cuda_device_type), intent(inout) :: self
       !> No memory on the device, or a library that fails
       type(error_type), allocatable, intent(out) :: error
@@ -134,7 +132,6 @@ contains
 
    !> What was made is given back, in the opposite order; failures here have nobody to hear them
    subroutine close(self)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
       type(error_type), allocatable :: ignored
       integer(c_int) :: status
@@ -164,7 +161,6 @@ contains
 
    !> Wait for all work without touching a caller's stream, which may be gone
    subroutine finish(self)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
       integer(c_int) :: status
       if (.not. c_associated(self%own_stream)) return
@@ -179,14 +175,12 @@ contains
 
    !> Tensors, workspace and buffers, on the device and pinned
    pure integer function live_allocations(self)
-      !> The device
       class(cuda_device_type), intent(in) :: self
       live_allocations = self%live + self%buffers%live
    end function live_allocations
 
    !> Make this the thread's device; before any other call
    subroutine enter(self, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
       !> The thread's device is what it was
       type(error_type), allocatable, intent(out) :: error
@@ -196,9 +190,7 @@ contains
 
    !> Give the thread its device back; an error that is there already stays
    subroutine leave(self, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
-      !> What has gone wrong so far, and in leaving
       type(error_type), allocatable, intent(inout) :: error
       type(error_type), allocatable :: failure
       ! A caller's stream may be gone when the next one comes: what was queued on it is marked now, and what was
@@ -212,9 +204,7 @@ contains
 
    !> `leave` where nothing was queued
    subroutine leave_idle(self, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
-      !> What has gone wrong so far, and in leaving
       type(error_type), allocatable, intent(inout) :: error
       self%inside = .false.
       call self%context%leave(self%ordinal, error)
@@ -222,13 +212,11 @@ contains
 
    !> Queue work on this stream from now on; `own` for the device's own one
    subroutine use_stream(self, stream, own, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
       !> A `cudaStream_t` of this device; null is the default stream
       type(c_ptr), intent(in) :: stream
       !> Then `stream` is not looked at
       logical, intent(in) :: own
-      !> The work goes on where it was
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: next
       next = stream
@@ -246,11 +234,9 @@ contains
 
    !> Work goes on in a stream that waits for what is queued in the present one
    subroutine move_to(self, next, error)
-      !> The device, entered
       class(cuda_device_type), intent(inout) :: self
       !> A `cudaStream_t` of this device
       type(c_ptr), intent(in) :: next
-      !> The work goes on where it was
       type(error_type), allocatable, intent(out) :: error
       if (same(self%stream, self%own_stream)) then
         call self%check(self%rt%event_record(self%last_work, self%stream), "cudaEventRecord", error)
@@ -263,11 +249,9 @@ contains
 
    !> cuDNN too, or neither
    subroutine on_stream(self, stream, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
       !> A `cudaStream_t` of this device
       type(c_ptr), intent(in) :: stream
-      !> The work goes on where it was
       type(error_type), allocatable, intent(out) :: error
       if (same(stream, self%stream)) return
       call self%dnn%check(self%dnn%set_stream(self%dnn_handle, stream), "cudnnSetStream", error)
@@ -277,9 +261,7 @@ contains
 
    !> Wait for all that is queued
    subroutine synchronize(self, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
-      !> An error of work queued before, or of CUDA
       type(error_type), allocatable, intent(out) :: error
       call self%check(self%rt%stream_synchronize(self%stream), "cudaStreamSynchronize", error)
       if (allocated(error)) return
@@ -288,9 +270,7 @@ contains
 
    !> The pinned buffer, free for a new use
    subroutine staging_ready(self, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
-      !> An error of work queued before, or of CUDA
       type(error_type), allocatable, intent(out) :: error
       if (.not. self%buffers%staging_busy) return
       call self%synchronize(error)
@@ -298,33 +278,28 @@ contains
 
    !> At least `bytes` bytes of device memory that nobody needs after the calls queued next
    subroutine reserve(self, bytes, address, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
       !> How many bytes, at least
       integer(c_size_t), intent(in) :: bytes
       !> Where they start, *device*
       type(c_ptr), intent(out) :: address
-      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       call self%buffers%reserve(self%rt, bytes, address, error)
    end subroutine reserve
 
    !> The same once more, for what one convolution hands to the next: `reserve` leaves it alone
    subroutine reserve_scratch(self, bytes, address, error)
-      !> The device
       class(cuda_device_type), intent(inout) :: self
       !> How many bytes, at least
       integer(c_size_t), intent(in) :: bytes
       !> Where they start, *device*
       type(c_ptr), intent(out) :: address
-      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       call self%buffers%reserve_scratch(self%rt, bytes, address, error)
    end subroutine reserve_scratch
 
    !> A CUDA status as an error that names the device
    subroutine check(self, status, what, error)
-      !> The device
       class(cuda_device_type), intent(in) :: self
       !> A `cudaError_t`
       integer(c_int), intent(in) :: status

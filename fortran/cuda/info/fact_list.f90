@@ -17,7 +17,6 @@ module cnn_cuda_info_fact_list
 contains
 
    subroutine add(self, name, value)
-      !> The report; one line longer afterwards
       class(fact_list_type), intent(inout) :: self
       !> Name of the fact
       character(len=*), intent(in) :: name
@@ -28,7 +27,6 @@ contains
 
    !> Nothing where there is no error
    subroutine add_error(self, name, error)
-      !> The report
       class(fact_list_type), intent(inout) :: self
       !> Name of what failed
       character(len=*), intent(in) :: name
@@ -39,7 +37,6 @@ contains
 
    !> Of a library that was found, though it may be the wrong one
    subroutine add_path(self, name, library)
-      !> The report
       class(fact_list_type), intent(inout) :: self
       !> Name of the library, as in "cuDNN"
       character(len=*), intent(in) :: name

@@ -29,7 +29,6 @@ contains
 
    !> y = conv(x, w) + bias, then max(y, 0) with `relu`; no bias when it is empty
    subroutine forward(device, name, conv, x, w, bias, relu, y, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -45,7 +44,6 @@ contains
       type(tensor_type), intent(in) :: y
       !> Whether negative results become 0
       logical, intent(in) :: relu
-      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       logical :: done
 
@@ -67,7 +65,6 @@ contains
 
    !> dx from w and dy
    subroutine backward_data(device, name, conv, w, dy, dx, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -79,7 +76,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient of x (w, h, c, n), *device*
       type(tensor_type), intent(in) :: dx
-      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(conv_request_type) :: request
       request = conv_request_type(operation=conv_data, dtype=dy%dtype, conv=conv, x=dx%extent, w=w%extent, y=dy%extent)
@@ -94,7 +90,6 @@ contains
 
    !> dx as a convolution of dy with the filters turned
    subroutine data_by_forward(device, name, request, w, dy, dx, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -106,7 +101,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient of x (w, h, c, n), *device*
       type(tensor_type), intent(in) :: dx
-      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: turned
       integer(c_size_t) :: bytes
@@ -125,7 +119,6 @@ contains
 
    !> dw from x and dy
    subroutine backward_filter(device, name, conv, x, dy, dw, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -137,7 +130,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient of w (s, r, c/groups, k), *device*
       type(tensor_type), intent(in) :: dw
-      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       if (is_direct(name, conv_filter, conv, x%dtype, x%extent, dw%extent, dy%extent)) then
          call direct_filter(device, name, conv, x, dy, dw, error)
@@ -150,7 +142,6 @@ contains
    !> The ReLU asked for passes NaN on. Frameworks ask for one that makes NaN 0, and a cuDNN that has only that says
    !> "not supported": then the three after each other, for a NaN must stay one
    subroutine forward_fused(device, name, conv, x, w, bias, relu, y, done, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -168,7 +159,6 @@ contains
       logical, intent(in) :: relu
       !> Whether y is filled
       logical, intent(out) :: done
-      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       integer, parameter :: ids(4) = [id_x, id_w, id_y, id_bias]
       type(conv_request_type) :: request
@@ -193,7 +183,6 @@ contains
 
    !> One of the three operations; its result is y, x or w
    subroutine convolve(device, name, operation, conv, x, w, y, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -207,7 +196,6 @@ contains
       type(tensor_type), intent(in) :: w
       !> Result, or its gradient (q, p, k, n), *device*
       type(tensor_type), intent(in) :: y
-      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: low(3)
       type(c_ptr) :: base, workspace
@@ -243,7 +231,6 @@ contains
 
    !> Places for x, w, y in the lower type, from `base` on, and the two operands rounded into theirs
    subroutine round_operands(device, operation, tensors, base, low, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> `conv_forward`, `conv_data` or `conv_filter`
       integer, intent(in) :: operation
@@ -253,7 +240,6 @@ contains
       type(c_ptr), intent(in) :: base
       !> x, w, y in the lower type; their addresses are set
       type(tensor_type), intent(inout) :: low(3)
-      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       integer, parameter :: result_of(3) = [3, 1, 2]
       integer(c_size_t) :: bytes
@@ -269,7 +255,6 @@ contains
 
    !> By plan i
    subroutine execute(device, i, x, w, y, workspace, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Number of the plan in `device%plans`
       integer, intent(in) :: i
@@ -281,7 +266,6 @@ contains
       type(tensor_type), intent(in) :: y
       !> Scratch memory, *device*, as large as the plan wants
       type(c_ptr), intent(in) :: workspace
-      !> No plan, no memory for a workspace, or an error of cuDNN
       type(error_type), allocatable, intent(out) :: error
       call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, [id_x, id_w, id_y], &
          & [x%address, w%address, y%address], workspace, error)

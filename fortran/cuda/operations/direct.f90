@@ -37,7 +37,6 @@ contains
 
    !> y = conv(x, w) + bias, then max(y, 0) with `relu`; no bias when it is empty
    subroutine direct_forward(device, conv, x, w, bias, relu, y, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Padding
       type(conv_type), intent(in) :: conv
@@ -51,7 +50,6 @@ contains
       logical, intent(in) :: relu
       !> Result (q, p, k, n), *device*
       type(tensor_type), intent(in) :: y
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: filters(2)
       call arrange(device, w, bias, conv_forward, filters, error)
@@ -60,7 +58,6 @@ contains
 
    !> dx from w and dy: a convolution of dy with w turned by 180 degrees
    subroutine direct_data(device, conv, w, dy, dx, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Padding
       type(conv_type), intent(in) :: conv
@@ -70,7 +67,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient of x (w, h, c, n), *device*
       type(tensor_type), intent(in) :: dx
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: filters(2)
       call arrange(device, w, tensor_type(), conv_data, filters, error)
@@ -80,7 +76,6 @@ contains
    !> The gradient of the input of the ReLU that gave `a`, which the convolution took, in the place of `a`; and db = its
    !> sums when that is not empty
    subroutine direct_masked(device, conv, w, dy, a, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Padding
       type(conv_type), intent(in) :: conv
@@ -92,7 +87,6 @@ contains
       type(tensor_type), intent(in) :: a
       !> Bias gradient (c, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: db
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: addresses(5)
       integer(c_int), target :: n(9)
@@ -118,7 +112,6 @@ contains
 
    !> dw from x and dy
    subroutine direct_filter(device, name, conv, x, dy, dw, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -130,7 +123,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> Gradient of w (3, 3, c, k), *device*
       type(tensor_type), intent(in) :: dw
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: addresses(3)
       integer(c_int), target :: n(13)
@@ -171,7 +163,6 @@ contains
 
    !> How the images are divided among the warps that take the same channels, and how many blocks these are
    subroutine divide(device, window, wide, most, blocks, n)
-      !> An entered device
       type(cuda_device_type), intent(in) :: device
       !> Extents (w, h, c, n) of what a thread takes one channel of
       integer, intent(in) :: window(4)
@@ -233,7 +224,6 @@ contains
 
    !> y = conv(x, f) + bias, then max(y, 0) with `relu`
    subroutine convolve(device, x, filters, padding, relu, y, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> Input (w, h, c, n), *device*
       type(tensor_type), intent(in) :: x
@@ -245,7 +235,6 @@ contains
       logical, intent(in) :: relu
       !> Result (q, p, k, n), *device*
       type(tensor_type), intent(in) :: y
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: addresses(4)
       integer(c_int), target :: n(10)
@@ -282,7 +271,6 @@ contains
 
    !> Filters as the kernels read them, and as many biases, in the device's scratch memory
    subroutine arrange(device, w, bias, operation, filters, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Filter (3, 3, c, k), *device*
       type(tensor_type), intent(in) :: w
@@ -292,7 +280,6 @@ contains
       integer, intent(in) :: operation
       !> Where filters and biases are, *device*
       type(c_ptr), intent(out) :: filters(2)
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       call device%reserve_scratch(arranged_bytes(w), filters(1), error)
       if (allocated(error)) return
@@ -303,20 +290,17 @@ contains
 
    !> w turned by 180 degrees, its channels exchanged: the filters of a data gradient, as any convolution takes them
    subroutine turn_filters(device, w, address, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> Filter (3, 3, c, k), *device*
       type(tensor_type), intent(in) :: w
       !> Where they go, (3, 3, k, c) in `arranged_bytes`, *device*
       type(c_ptr), intent(in) :: address
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       call arrange_to(device, w, tensor_type(), conv_data, 1, address, error)
    end subroutine turn_filters
 
    !> Filters, and behind them biases, where they are wanted
    subroutine arrange_to(device, w, bias, operation, in_group, address, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> Filter (3, 3, c, k), *device*
       type(tensor_type), intent(in) :: w
@@ -328,7 +312,6 @@ contains
       integer, intent(in) :: in_group
       !> Where they go, *device*
       type(c_ptr), intent(in) :: address
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: addresses(3)
       integer(c_int), target :: n(10)

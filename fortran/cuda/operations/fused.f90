@@ -32,7 +32,6 @@ contains
    !> Whether the fused sequence is computed with channels last, and then in which element type; only extents of tensors
    !> matter
    subroutine find_form(device, name, steps, last, dtype, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -97,7 +96,6 @@ contains
 
    !> y of all steps, those between in the sequence's form
    subroutine forward_nhwc(device, name, steps, dtype, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -105,7 +103,6 @@ contains
       type(conv_step_type), intent(in) :: steps(:)
       !> Inside
       integer, intent(in) :: dtype
-      !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       type(boundary_type) :: x, y, w(size(steps)), bias(size(steps))
       type(places_type) :: places
@@ -161,7 +158,6 @@ contains
    !> dw of all steps and db of all but the last, from the gradient dy of the last output; the steps' outputs between
    !> are used up
    subroutine backward_nhwc(device, name, steps, dtype, dy, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -171,7 +167,6 @@ contains
       integer, intent(in) :: dtype
       !> Gradient of the last output (q, p, k, n), *device*
       type(tensor_type), intent(in) :: dy
-      !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       type(boundary_type) :: x, dz, w(size(steps)), dw(size(steps))
       type(places_type) :: places

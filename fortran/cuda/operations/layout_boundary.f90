@@ -37,7 +37,6 @@ contains
 
    !> Where the tensor that stands for `outside` lies
    subroutine place(self, boundary, outside, dtype)
-      !> Memory, or a count; longer by one tensor where one is needed
       class(places_type), intent(inout) :: self
       !> The tensor and what stands for it; both are set
       type(boundary_type), intent(inout) :: boundary
@@ -53,7 +52,6 @@ contains
 
    !> A tensor in the next free memory
    function room(self, extent, dtype) result(tensor)
-      !> Memory, or a count; longer by the tensor
       class(places_type), intent(inout) :: self
       !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
@@ -77,13 +75,11 @@ contains
 
    !> From outside to inside; `between` has room for the tensor inside
    subroutine bring_in(device, boundary, between, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> A tensor and what stands for it, of `place`, with memory
       type(boundary_type), intent(in) :: boundary
       !> Scratch memory, *device*, for the tensor inside
       type(c_ptr), intent(in) :: between
-      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       if (.not. is_changed(boundary%outside, boundary%inside%dtype)) return
       call to_nhwc(device, boundary%outside, boundary%inside, between, error)
@@ -91,13 +87,11 @@ contains
 
    !> From inside to outside
    subroutine bring_out(device, boundary, between, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> A tensor and what stands for it, of `place`, with memory
       type(boundary_type), intent(in) :: boundary
       !> Scratch memory, *device*, for the tensor inside
       type(c_ptr), intent(in) :: between
-      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       if (.not. is_changed(boundary%outside, boundary%inside%dtype)) return
       call to_nchw(device, boundary%inside, boundary%outside, between, error)

@@ -36,7 +36,6 @@ contains
 
    !> dx from w and dy, 0 where `a`, which a ReLU gave, is not positive; and db = sums of dx when it is not empty
    subroutine backward_relu(device, name, request, w, dy, a, dx, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -52,7 +51,6 @@ contains
       type(tensor_type), intent(in) :: dx
       !> Bias gradient (c, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: db
-      !> No plan any more, no memory, or an error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
       logical :: in_one, refused
@@ -70,13 +68,11 @@ contains
    end subroutine backward_relu
 
    subroutine in_one_plan(device, name, work, error, refused)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
       !> What is to be done
       type(work_type), intent(in) :: work
-      !> An error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       !> Not done: cuDNN does not support it after all
       logical, intent(out) :: refused
@@ -87,13 +83,11 @@ contains
    end subroutine in_one_plan
 
    subroutine in_two_steps(device, name, work, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
       !> What is to be done
       type(work_type), intent(in) :: work
-      !> An error of cuDNN or CUDA
       type(error_type), allocatable, intent(out) :: error
       call run(device, name, work%plain, [work%dx%address, work%w%address, work%dy%address], error)
       if (allocated(error)) return
@@ -103,7 +97,6 @@ contains
    !> Whether one plan is faster: both are timed, once for each shape, and the slower one is not taken any more.
    !> Waits for the device. The results are overwritten by the step itself, where what failed here is an error
    subroutine choose_faster(device, name, work, in_one, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -126,7 +119,6 @@ contains
 
    !> Of the system clock, for `runs` runs of one of them; the largest number when it cannot be run
    integer(i8) function ticks_of(device, name, work, in_one) result(ticks)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name

@@ -30,7 +30,6 @@ contains
 
    !> from (w, h, c, n) to (c, w, h, n), in another element type or the same; `between` has room in that of `to`
    subroutine to_nhwc(device, from, to, between, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is read, NCHW, *device*
       type(tensor_type), intent(in) :: from
@@ -38,7 +37,6 @@ contains
       type(tensor_type), intent(in) :: to
       !> Scratch memory, *device*; not used where the types agree
       type(c_ptr), intent(in) :: between
-      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: source
       source = from
@@ -57,7 +55,6 @@ contains
 
    !> from (c, w, h, n) to (w, h, c, n); `between` has room in the element type of `from`
    subroutine to_nchw(device, from, to, between, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is read, NHWC, *device*
       type(tensor_type), intent(in) :: from
@@ -65,7 +62,6 @@ contains
       type(tensor_type), intent(in) :: to
       !> Scratch memory, *device*; not used where the types agree
       type(c_ptr), intent(in) :: between
-      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: transposed
       if (is_flat(from%extent)) then
@@ -85,7 +81,6 @@ contains
 
    !> Each image of `to` is the transpose of that of `from`, which is (rows, columns)
    subroutine transpose_images(device, rows, columns, from, to, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Elements that lie one after the other in `from`
       integer(i8), intent(in) :: rows
@@ -95,7 +90,6 @@ contains
       type(tensor_type), intent(in) :: from
       !> What is written, *device*, of the same element type
       type(tensor_type), intent(in) :: to
-      !> A conversion or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(c_int64_t), target :: r, c, images
       type(c_ptr), target :: source, destination
@@ -110,7 +104,6 @@ contains
 
    !> dz = da where z > 0, and db = sums of dz when `db` is not empty; dz may be z or da
    subroutine relu_backward_nhwc(device, z, da, dz, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Input of the ReLU or its result, NHWC, *device*
       type(tensor_type), intent(in) :: z
@@ -143,7 +136,6 @@ contains
 
    !> db = sums of dz over n, h, w
    subroutine bias_gradient_nhwc(device, dz, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is summed, NHWC, extents (w, h, c, n), *device*
       type(tensor_type), intent(in) :: dz
@@ -170,7 +162,6 @@ contains
    !> Blocks whose threads are a multiple of the channels, so that a thread meets only one; threads for each channel;
    !> and room for their sums
    subroutine prepare_sums(device, dz, blocks, threads, partial, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Only its extents matter
       type(tensor_type), intent(in) :: dz
@@ -180,7 +171,6 @@ contains
       integer(i8), intent(out) :: threads
       !> Room for them, *device*
       type(c_ptr), intent(out) :: partial
-      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       integer :: unit
       unit = dz%extent(3)/greatest_divisor(dz%extent(3), threads_per_block)

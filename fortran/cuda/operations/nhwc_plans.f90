@@ -18,7 +18,6 @@ module cnn_cuda_operations_nhwc_plans
 contains
 
    logical function has_plan(device, name, request, error)
-      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name
@@ -35,7 +34,6 @@ contains
    !> Queue the plan of a request; addresses in the order of `graph_ids`. With `refused` it is no error that cuDNN does
    !> not support it after all; it is not asked again then
    subroutine run(device, name, request, addresses, error, refused)
-      !> An entered device, which keeps the plans
       type(cuda_device_type), intent(inout) :: device
       !> Options of the device
       type(device_name_type), intent(in) :: name

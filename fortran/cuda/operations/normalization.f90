@@ -36,11 +36,9 @@ contains
 
    !> y from x, weight, bias, and the running statistics, which follow in training where there are any
    subroutine batch_norm(device, p, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Its tensors are *device*
       type(batch_norm_call), intent(in) :: p
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
       call work%reserve(device, p%x, p%kept, error)
@@ -54,11 +52,9 @@ contains
 
    !> The gradients of weight, bias and x
    subroutine batch_norm_backward(device, p, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Its tensors are *device*
       type(batch_norm_backward_call), intent(in) :: p
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
       integer(i8) :: sizes(3)
@@ -79,15 +75,12 @@ contains
 
    !> Memory for the sums, and where the numbers of each channel lie in what is kept
    subroutine reserve(self, device, x, kept, error)
-      !> Is set
       class(work_type), intent(out) :: self
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Images (w, h, c, n), *device*
       type(tensor_type), intent(in) :: x
       !> Means, and scales in the other half, float64, *device*
       type(tensor_type), intent(in) :: kept
-      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: rows
       self%x = x
@@ -101,13 +94,11 @@ contains
 
    !> Mean and scale of each channel, of the batch, which running ones follow where there are any, or the running ones
    subroutine find_statistics(device, work, p, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> With its memory; means and scales are overwritten
       type(work_type), intent(in) :: work
       !> With the running ones, which may be empty in training
       type(batch_norm_call), intent(in) :: p
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: totals(2)
       integer(i8) :: sizes(3)
@@ -136,7 +127,6 @@ contains
 
    !> Pixels, channels, images
    pure function sizes(self)
-      !> With x
       class(work_type), intent(in) :: self
       integer(i8) :: sizes(3)
       sizes = int([1, self%x%extent(3:)], i8)
@@ -145,7 +135,6 @@ contains
 
    !> Elements of a channel
    pure real(dp) function per_channel(self)
-      !> With x
       class(work_type), intent(in) :: self
       per_channel = product(real(self%x%extent([1, 2, 4]), dp))
    end function per_channel

@@ -26,13 +26,11 @@ module cnn_cuda_operations_pointwise
       subroutine kernels_(device, a, b, error)
          import :: cuda_device_type, error_type, tensor_type
          implicit none
-         !> An entered device, on whose stream the work is queued
          type(cuda_device_type), intent(inout) :: device
          !> What is read, *device*
          type(tensor_type), intent(in) :: a
          !> What is written, and perhaps read, *device*
          type(tensor_type), intent(in) :: b
-         !> No device memory, or a kernel launch that failed
          type(error_type), allocatable, intent(out) :: error
       end subroutine kernels_
    end interface
@@ -41,46 +39,39 @@ contains
 
    !> y(n,k,:,:) = y(n,k,:,:) + bias(k)
    subroutine add_bias(device, bias, y, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Bias (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: bias
       !> Result of the convolution (w, h, k, n), *device*
       type(tensor_type), intent(in) :: y
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       call widened(device, bias, y, .true., add_to_channels, error)
    end subroutine add_bias
 
    !> db(k) = sum of dy(n,k,:,:): float64, in a fixed order, by many blocks also for one channel
    subroutine bias_gradient(device, dy, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Gradient of the convolution's result (w, h, k, n), *device*
       type(tensor_type), intent(in) :: dy
       !> Bias gradient (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       call widened(device, dy, db, .false., sum_channels, error)
    end subroutine bias_gradient
 
    !> a = max(z, 0); NaN stays NaN; a may be z
    subroutine relu_forward(device, z, a, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Input, *device*
       type(tensor_type), intent(in) :: z
       !> Result of the same shape, *device*
       type(tensor_type), intent(in) :: a
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       call widened(device, z, a, .false., keep_positive, error)
    end subroutine relu_forward
 
    !> Run kernels on a and b; of 16 bits, for which there are none, on float32 copies, whose result is rounded
    subroutine widened(device, a, b, reads_b, kernels, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is read, *device*
       type(tensor_type), intent(in) :: a
@@ -89,7 +80,6 @@ contains
       !> Whether b is read, too
       logical, intent(in) :: reads_b
       procedure(kernels_) :: kernels
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: wide_a, wide_b
       integer(c_size_t) :: bytes
@@ -114,26 +104,22 @@ contains
    end subroutine widened
 
    subroutine add_to_channels(device, bias, y, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Bias (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: bias
       !> What it is added to (w, h, k, n), *device*
       type(tensor_type), intent(in) :: y
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       call compute(device, add_bias_call(bias, y), error)
    end subroutine add_to_channels
 
    !> The kernel of the gradient keeps of one array what is not negative or 0 in the other: here both are the input
    subroutine keep_positive(device, z, a, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Input, *device*
       type(tensor_type), intent(in) :: z
       !> Result, *device*; may be z
       type(tensor_type), intent(in) :: a
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: z_address, a_address
       integer(c_int64_t), target :: n
@@ -146,13 +132,11 @@ contains
 
    !> A grid has no more rows than `most_rows`: with more channels a thread adds up one of them
    subroutine sum_channels(device, dy, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Gradient of the convolution's result (w, h, k, n), *device*
       type(tensor_type), intent(in) :: dy
       !> Bias gradient (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: channels
       if (dy%extent(3) <= most_rows) then
@@ -165,13 +149,11 @@ contains
    end subroutine sum_channels
 
    subroutine sum_by_kernel(device, dy, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Gradient of the convolution's result (w, h, k, n), *device*
       type(tensor_type), intent(in) :: dy
       !> Bias gradient (k, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: address, partial
       integer(c_int64_t), target :: pixels, channels, batch
@@ -192,7 +174,6 @@ contains
 
    !> to = from in another element type, rounded to nearest; a copy when the types agree
    subroutine convert(device, from, to, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> What is read, *device*
       type(tensor_type), intent(in) :: from

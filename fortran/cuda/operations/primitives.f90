@@ -33,7 +33,6 @@ contains
 
    !> Queue a primitive. Those that are not named here are a kernel of their name, with their arguments in its order
    subroutine compute(device, primitive, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Its tensors are *device*
       class(primitive_type), intent(in) :: primitive
@@ -80,7 +79,6 @@ contains
 
    !> Queue a primitive that is a kernel of its name, with a thread for each element that it makes
    subroutine compute_elements(device, primitive, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> Its tensors are *device*
       class(primitive_type), intent(in) :: primitive
@@ -173,7 +171,6 @@ contains
 
    !> y is x with two axes exchanged
    subroutine exchange(device, x, y, axes, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> What is read, *device*
       type(tensor_type), intent(in) :: x
@@ -181,7 +178,6 @@ contains
       type(tensor_type), intent(in) :: y
       !> In Fortran order
       integer, intent(in) :: axes(2)
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: strides(4)
       strides = strides_in(x, x)
@@ -191,7 +187,6 @@ contains
 
    !> Queue a kernel with a thread for each of n elements
    subroutine launch(device, name, n, t, integers, reals, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> Of the kernel
       character(len=*), intent(in) :: name
@@ -229,7 +224,6 @@ contains
 
    !> y = f(a, b), whose extents are those of y, or 1
    subroutine combine(device, a, b, f, y, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> One, *device*
       type(tensor_type), intent(in) :: a
@@ -239,7 +233,6 @@ contains
       integer(i8), intent(in) :: f
       !> Is overwritten, *device*
       type(tensor_type), intent(in) :: y
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       if (all(a%extent == y%extent) .and. all(b%extent == y%extent)) then
          call launch(device, "combine", y%count(), [a, b, y], [f], [real(dp) ::], error)
@@ -251,11 +244,9 @@ contains
 
    !> The gradient with respect to one operand, summed over the axes along which its only element stood for all
    subroutine combine_backward(device, p, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Its tensors are *device*
       type(combine_backward_call), intent(in) :: p
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: steps(8), settings(2)
       steps = [strides_in(p%a, p%dy), strides_in(p%b, p%dy)]
@@ -284,7 +275,6 @@ contains
 
    !> x = sums of y over the axes along which x has only one element, divided. Where a sum is long many threads share it
    subroutine sum_to(device, y, x, divisor, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> What is summed, *device*
       type(tensor_type), intent(in) :: y
@@ -292,7 +282,6 @@ contains
       type(tensor_type), intent(in) :: x
       !> Of each sum
       real(dp), intent(in) :: divisor
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       if (all(x%extent == y%extent)) then
          ! Of one number each: their divisor is 1
@@ -304,7 +293,6 @@ contains
 
    !> x = sums of what a kernel finds for the elements of its last tensor, over the axes along which x has only one
    subroutine add_boxes(device, kernel, t, integers, reals, x, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Its name
       character(len=*), intent(in) :: kernel
@@ -316,7 +304,6 @@ contains
       real(dp), intent(in) :: reals(:)
       !> Extents of the last tensor, or 1; is overwritten, *device*
       type(tensor_type), intent(in) :: x
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: partial, address
       type(c_ptr) :: addresses(size(t) + 1)
@@ -353,11 +340,9 @@ contains
 
    !> y = a b of all matrices, torch's last two axes
    subroutine multiply(device, p, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> Its tensors are *device*
       type(matmul_call), intent(in) :: p
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: a_steps(2), b_steps(2)
       a_steps = [int(p%a%extent(1), i8), 1_i8]
@@ -371,7 +356,6 @@ contains
 
    !> The channels of a part from or to those of a whole
    subroutine copy_channels(device, from, to, settings, part, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> What is read, *device*
       type(tensor_type), intent(in) :: from
@@ -381,7 +365,6 @@ contains
       integer, intent(in) :: settings(2)
       !> One of the two
       type(tensor_type), intent(in) :: part
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: places(2), inner, row
       inner = product(int(part%extent(:settings(1) - 1), i8))

@@ -33,11 +33,9 @@ contains
 
    !> y from x, weight, bias, of which the latter may be empty
    subroutine row_norm(device, p, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Its tensors are *device*
       type(row_norm_call), intent(in) :: p
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
       call find_statistics(device, p%x, p%form, p%eps, work, error)
@@ -51,11 +49,9 @@ contains
 
    !> The gradients of weight and bias, where there are any, and x
    subroutine row_norm_backward(device, p, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Its tensors are *device*
       type(row_norm_backward_call), intent(in) :: p
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(work_type) :: work
       type(tensor_type) :: sums(2)
@@ -80,7 +76,6 @@ contains
 
    !> Mean and 1 / sqrt(variance + eps) of each row
    subroutine find_statistics(device, x, form, eps, work, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Rows, *device*
       type(tensor_type), intent(in) :: x
@@ -90,7 +85,6 @@ contains
       real(dp), intent(in) :: eps
       !> With means and scales
       type(work_type), intent(out) :: work
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: length
       work%x = x
@@ -109,11 +103,9 @@ contains
 
    !> Memory for all sums
    subroutine reserve(device, work, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> With its rows
       type(work_type), intent(inout) :: work
-      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       integer(c_size_t) :: partial, total
       integer(i8) :: rows, columns
@@ -141,7 +133,6 @@ contains
 
    !> The sums of each row
    subroutine sum_rows(device, work, weight, dy, order, totals, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> With memory
       type(work_type), intent(in) :: work
@@ -153,7 +144,6 @@ contains
       integer, intent(in) :: order
       !> Where they go, *device*
       type(c_ptr), intent(in) :: totals
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: parts
       type(c_ptr) :: to, mean
@@ -171,7 +161,6 @@ contains
 
    !> The sums of each column of each group, as a gradient
    subroutine sum_columns(device, work, dy, order, gradient, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> With means and scales
       type(work_type), intent(in) :: work
@@ -181,7 +170,6 @@ contains
       integer, intent(in) :: order
       !> With respect to factors or shifts, *device*
       type(tensor_type), intent(in) :: gradient
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8) :: columns, parts
       integer(c_int64_t), target :: n

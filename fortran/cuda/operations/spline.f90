@@ -22,11 +22,9 @@ contains
 
    !> From sums over the rows of dy times each function
    subroutine spline_gradients(device, p, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Its tensors are *device*; scales may be empty
       type(spline_gradients_call), intent(in) :: p
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr) :: partial, sums
       integer(i8) :: pairs, rows, wanted, parts

@@ -28,7 +28,6 @@ contains
 
    !> Workspace for partial sums of `n` threads in each of `rows` rows, for folding them, and for the totals
    subroutine reserve_sums(device, n, rows, address, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Partial sums of each row
       integer(i8), intent(in) :: n
@@ -36,14 +35,12 @@ contains
       integer(i8), intent(in) :: rows
       !> Where they start, *device*
       type(c_ptr), intent(out) :: address
-      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       call device%reserve(sums_bytes(n, rows) + int(rows, c_size_t)*sum_bytes, address, error)
    end subroutine reserve_sums
 
    !> The same for a kernel with a row of `blocks` blocks, `n` threads, for each channel of a tensor (w, h, c, n)
    subroutine reserve_row_sums(device, extent, blocks, n, address, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Extents (w, h, c, n)
       integer, intent(in) :: extent(4)
@@ -53,7 +50,6 @@ contains
       integer(i8), intent(out) :: n
       !> Where they start, *device*
       type(c_ptr), intent(out) :: address
-      !> No device memory
       type(error_type), allocatable, intent(out) :: error
       call find_rows(extent, blocks, n)
       call reserve_sums(device, n, int(extent(3), i8), address, error)
@@ -89,7 +85,6 @@ contains
 
    !> totals(r) = sum of partial(:, r), in passes to and fro between the partial sums and the memory behind them
    subroutine fold_sums(device, partial, n, rows, totals, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> float64 (n, rows), *device*, of `reserve_sums`; overwritten
       type(c_ptr), intent(in) :: partial
@@ -99,7 +94,6 @@ contains
       integer(i8), intent(in) :: n
       !> How many sums are wanted
       integer(i8), intent(in) :: rows
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: from, to, other
       integer(c_int64_t), target :: count, left, next
@@ -125,7 +119,6 @@ contains
 
    !> db(c) = sum of partial(:, c), rounded; `partial` is of `reserve_sums`
    subroutine sums_to_gradient(device, partial, n, channels, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(in) :: device
       !> float64 (n, channels), *device*; overwritten
       type(c_ptr), intent(in) :: partial
@@ -135,7 +128,6 @@ contains
       integer(i8), intent(in) :: channels
       !> Bias gradient (channels, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: totals, address
       integer(c_int64_t), target :: count

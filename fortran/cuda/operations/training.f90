@@ -29,7 +29,6 @@ contains
 
    !> dy = 2*scale*(y - target), total = sum of (y - target)**2
    subroutine mse(device, y, target, scale, dy, total, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Output of the network, *device*
       type(tensor_type), intent(in) :: y
@@ -41,7 +40,6 @@ contains
       real(dp), intent(in) :: scale
       !> One float64 number, *device*
       type(tensor_type), intent(in) :: total
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: y_address, t_address, dy_address, partial
       integer(c_int64_t), target :: n
@@ -70,7 +68,6 @@ contains
 
    !> Another loss: its gradient, and in total what becomes the loss by the factor
    subroutine loss_of_graph(device, name, tensors, axis, integers, reals, dy, total, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Of the kernel
       character(len=*), intent(in) :: name
@@ -86,7 +83,6 @@ contains
       type(tensor_type), intent(in) :: dy
       !> One float64 number, *device*
       type(tensor_type), intent(in) :: total
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       integer(i8), allocatable :: channels(:)
       type(c_ptr) :: partial
@@ -110,13 +106,11 @@ contains
 
    !> The total of a loss as a number; the one place of a step where the host waits
    subroutine read_loss(device, total, loss, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> The sum that `mse` made, *device*
       type(tensor_type), intent(in) :: total
       !> The total; 0 after an error
       real(dp), intent(out) :: loss
-      !> An error of work queued before, or of CUDA
       type(error_type), allocatable, intent(out) :: error
       real(c_double), pointer :: sum_of_squares
 
@@ -132,7 +126,6 @@ contains
 
    !> dz = da where z > 0, and db = sums of dz when `db` is not empty
    subroutine relu_backward(device, z, da, dz, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Input of the ReLU or its result (w, h, c, n), *device*
       type(tensor_type), intent(in) :: z
@@ -142,7 +135,6 @@ contains
       type(tensor_type), intent(in) :: dz
       !> Bias gradient (c, 1, 1, 1), *device*; may be empty
       type(tensor_type), intent(in) :: db
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: z_address, da_address, dz_address
       integer(c_int64_t), target :: n
@@ -163,7 +155,6 @@ contains
    end subroutine relu_backward
 
    subroutine relu_backward_bias(device, z, da, dz, db, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Input of the ReLU or its result (w, h, c, n), *device*
       type(tensor_type), intent(in) :: z
@@ -173,7 +164,6 @@ contains
       type(tensor_type), intent(in) :: dz
       !> Bias gradient (c, 1, 1, 1), *device*
       type(tensor_type), intent(in) :: db
-      !> No device memory, or a kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: z_address, da_address, dz_address, partial
       integer(c_int64_t), target :: pixels, channels, batch
@@ -197,7 +187,6 @@ contains
 
    !> One SGD step on all elements of w
    subroutine update(device, sgd, first, w, g, v, error)
-      !> An entered device, on whose stream the work is queued
       type(cuda_device_type), intent(inout) :: device
       !> Settings of the optimizer
       type(sgd_type), intent(in) :: sgd
@@ -209,7 +198,6 @@ contains
       type(tensor_type), intent(in) :: g
       !> Their momenta, *device*; empty without momentum
       type(tensor_type), intent(in) :: v
-      !> A kernel launch that failed
       type(error_type), allocatable, intent(out) :: error
       type(c_ptr), target :: w_address, g_address, v_address
       real(c_double), target :: f64(4)

@@ -67,7 +67,6 @@ module cnn_cuda_plans_graph_builder
 contains
 
    subroutine open_builder(self, graphs)
-      !> The builder; without descriptors and errors afterwards
       class(graph_builder_type), intent(inout) :: self
       !> The graph API, loaded; must live as long
       type(cudnn_graph_type), intent(inout), target :: graphs
@@ -80,7 +79,6 @@ contains
 
    !> Destroy what was made, last first; `error` is the first that occurred
    subroutine close_builder(self, error)
-      !> The builder; to be opened again before its next use
       class(graph_builder_type), intent(inout) :: self
       !> The first one; those forgotten or set aside are none
       type(error_type), allocatable, intent(out) :: error
@@ -96,14 +94,12 @@ contains
 
    !> Whether everything went well so far
    pure logical function ok(self)
-      !> The builder
       class(graph_builder_type), intent(in) :: self
       ok = .not. allocated(self%error)
    end function ok
 
    !> Whether cuDNN has nothing for what was asked for: that error is gone then, and the answer is no
    logical function refused(self)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       refused = .not. self%ok() .and. is_unsupported(self%status)
       if (refused) deallocate (self%error)
@@ -111,14 +107,12 @@ contains
 
    !> Go on after an error that does not matter
    subroutine forget_error(self)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       if (allocated(self%error)) deallocate (self%error)
    end subroutine forget_error
 
    !> Go on after an error that matters only where nothing else is found
    subroutine set_aside(self)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       if (self%refused() .or. self%ok()) return
       if (.not. allocated(self%aside)) self%aside = self%error
@@ -127,7 +121,6 @@ contains
 
    !> Keep the first error
    subroutine check(self, status, what)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> A `cudnnStatus_t`
       integer(c_int), intent(in) :: status
@@ -140,7 +133,6 @@ contains
 
    !> A new descriptor of a type CUDNN_BACKEND_..._DESCRIPTOR; null after an error
    function descriptor(self, kind, what) result(address)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> A `cudnnBackendDescriptorType_t`
       integer(c_int), intent(in) :: kind
@@ -158,7 +150,6 @@ contains
    end function descriptor
 
    subroutine finalize(self, address)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor whose attributes are set
       type(c_ptr), intent(in) :: address
@@ -167,7 +158,6 @@ contains
 
    !> `close` leaves this descriptor alone: the caller destroys it
    subroutine keep(self, address)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor made here
       type(c_ptr), intent(in) :: address
@@ -180,7 +170,6 @@ contains
    end subroutine keep
 
    subroutine set_integers(self, address, attribute, values)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -194,7 +183,6 @@ contains
    end subroutine set_integers
 
    subroutine set_flag(self, address, attribute, value)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -208,7 +196,6 @@ contains
    end subroutine set_flag
 
    subroutine set_descriptors(self, address, attribute, values)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -223,7 +210,6 @@ contains
 
    !> Device addresses
    subroutine set_addresses(self, address, attribute, values)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -237,7 +223,6 @@ contains
    end subroutine set_addresses
 
    subroutine set_text(self, address, attribute, text)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -255,7 +240,6 @@ contains
 
    !> One value of an enumeration, of a type CUDNN_TYPE_...
    subroutine set_enum(self, address, attribute, kind, value)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -272,7 +256,6 @@ contains
 
    !> A cudnnHandle_t
    subroutine set_handle(self, address, attribute, handle)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -287,7 +270,6 @@ contains
 
    !> A factor, as float64 or float32
    subroutine set_number(self, address, attribute, value, double)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -309,7 +291,6 @@ contains
    end subroutine set_number
 
    subroutine set_elements(self, address, attribute, kind, count, elements)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -328,7 +309,6 @@ contains
 
    !> Fill descriptors that are made already, such as a heuristic's results; `count` of them are filled
    subroutine get_descriptors(self, address, attribute, values, count)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -345,7 +325,6 @@ contains
 
    !> The first of the enumerators that the attribute has
    subroutine get_enums(self, address, attribute, kind, values, count)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -364,7 +343,6 @@ contains
    end subroutine get_enums
 
    integer(i8) function get_integer(self, address, attribute)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -379,7 +357,6 @@ contains
 
    !> `count` is how many elements were written, at most `room`
    subroutine get_elements(self, address, attribute, kind, room, elements, count)
-      !> The builder
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address
@@ -404,7 +381,6 @@ contains
 
    !> What a descriptor was made as
    function name_of(self, address) result(what)
-      !> The builder
       class(graph_builder_type), intent(in) :: self
       !> Descriptor, *host*
       type(c_ptr), intent(in) :: address

@@ -137,7 +137,6 @@ contains
 
    !> Whether there are enough
    pure logical function is_over(self)
-      !> The search
       class(search_type), intent(in) :: self
       is_over = size(self%plans) >= self%most
    end function is_over

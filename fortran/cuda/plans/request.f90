@@ -43,7 +43,6 @@ contains
 
    !> Whether it is more than a convolution
    pure logical function is_fused(self)
-      !> The request
       class(conv_request_type), intent(in) :: self
       is_fused = self%bias .or. self%relu .or. self%mask
    end function is_fused
