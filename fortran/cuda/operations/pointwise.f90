@@ -79,6 +79,7 @@ contains
       type(tensor_type), intent(in) :: b
       !> Whether b is read, too
       logical, intent(in) :: reads_b
+      !> What they do
       procedure(kernels_) :: kernels
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: wide_a, wide_b
