@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,11 @@ def reader() -> Any:
     spec = importlib.util.spec_from_file_location("table", TABLE / "__init__.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        sys.exit(f"write.py: a Python before 3.11 needs the package {error.name} to read TOML; this is "
+                 f"{sys.executable} (python3-tomli in Debian and Ubuntu)")
     return module
 
 

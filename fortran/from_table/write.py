@@ -18,6 +18,7 @@ from formulas import constants, functions, losses, numbers_module, pairs
 from fortran_text import HERE, TABLE
 from primitives import assignments, interfaces, records, runs
 from registries import loss_table, registry
+from schema import mistakes
 
 #: By the names of their templates; all lie in one folder
 FILES = {
@@ -34,6 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="where the files are written")
     parser.add_argument("--depfile", type=Path, help="is written, too: what the files are made from, for make or ninja")
     chosen = parser.parse_args(arguments)
+    if wrong := mistakes():
+        print("\n".join(f"write.py: {one}" for one in wrong), file=sys.stderr)
+        return 1
     chosen.folder.mkdir(parents=True, exist_ok=True)
     for name, make in FILES.items():
         (chosen.folder / Path(name).name).write_text(make(), encoding="utf-8")

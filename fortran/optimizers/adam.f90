@@ -117,7 +117,7 @@ contains
          & 1.0_dp - self%beta1**(taken + 1), 1.0_dp - self%beta2**(taken + 1)]
       if (self%decoupled) settings(5:6) = [1.0_dp - self%lr*self%weight_decay, 0.0_dp]
       if (.not. backend%in_host_memory) then
-         call backend%compute(adam_call(g, w, state(1), state(2), settings), error)
+         call backend%compute(adam_call(settings, g, w, state(1), state(2)), error)
       else if (w%dtype == dtype_float32) then
          call adam_f32(g, w, state(1), state(2), settings)
       else

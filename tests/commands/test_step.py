@@ -137,7 +137,8 @@ def test_a_batch_of_a_wrong_rank_is_named(small_fixture: Path, tmp_path: Path) -
             del file[f"batches/0/{name}"]
             file[f"batches/0/{name}"] = values
     done = run(tmp_path / "f.h5", tmp_path / "r.h5")
-    assert (done.returncode, "/batches/0: input: 3 dimensions, expected 4" in done.stderr) == (2, True), done.stderr
+    said = "/batches/0: layer conv1 (conv2d): input (1, 20, 24), expected a shape (n, c, h, w)"
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
 def test_help_and_version() -> None:

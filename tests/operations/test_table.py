@@ -7,6 +7,7 @@ import dataclasses
 import doctest
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,7 +75,37 @@ def writer(modules: dict[str, ModuleType]) -> ModuleType:
 
 def test_the_examples_of_the_writer(modules: dict[str, ModuleType]) -> None:
     found = [doctest.testmod(one) for one in modules.values()]
-    assert sum(one.failed for one in found) == 0 and sum(one.attempted for one in found) == 3
+    assert sum(one.failed for one in found) == 0 and sum(one.attempted for one in found) == 7
+
+
+@pytest.mark.parametrize(("family", "row", "said"), [
+    ("functions", {"value": "z", "gradient": "dy*(z + y)"}, "a gradient of z and of y, expected one of them"),
+    ("functions", {"value": "z*alfa", "gradient": "dy"}, "value reads alfa, expected z"),
+    ("functions", {"value": "z", "gradient": "dy", "settings": {"k": {}, "l": {}, "m": {}}}, "3 settings"),
+    ("losses", {"value": "abs(d)", "gradient": "scale*z", "with": {"d": "y - t"}}, "gradient reads z, expected y, t, s"),
+    ("losses", {"value": "y", "gradient": "scale", "settings": {"k": {"defualt": 1}}}, "k has the key 'defualt'"),
+    ("joins", {"typ": "join_type"}, "the key 'typ'"),
+    ("joins", {"primitives": {"join": {"x": ["tensr", "Input"], "y": ["tensor", "Output"]}}}, "x = ['tensr'"),
+    ("joins", {"primitives": {"join": {"y": ["tensor", "Output"], "by": ["real", "Angle"]}}}, "argument is no tensor"),
+])
+def test_a_row_that_is_wrong_is_named(modules: dict[str, ModuleType], family: str, row: dict[str, Any],
+                                      said: str) -> None:
+    (found,) = modules["schema"].of_row(family, row)
+    assert said in found
+
+
+def test_nothing_is_written_from_a_table_that_is_wrong(tmp_path: Path) -> None:
+    """The file, what was found and what was expected."""
+    for name in ("fortran/from_table", "fortran/operations", "bridge/operations/table"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    path = tmp_path / "bridge/operations/table/functions/tanh.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace("y*y", "y*x"), encoding="utf-8")
+    done = subprocess.run([sys.executable, tmp_path / "fortran/from_table/write.py", tmp_path / "made"], text=True,
+                          capture_output=True, check=False)
+    assert done.returncode == 1 and not (tmp_path / "made").exists()
+    assert done.stderr == (
+        "write.py: bridge/operations/table/functions/tanh.toml: gradient reads x, expected z, y, dy, a setting, a "
+        "constant or a name of [with]\n")
 
 
 def test_the_build_knows_what_is_written(writer: ModuleType, tmp_path: Path) -> None:
