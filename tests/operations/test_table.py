@@ -82,7 +82,7 @@ def test_the_examples_of_the_writer(modules: dict[str, ModuleType]) -> None:
     ("functions", {"value": "z", "gradient": "dy*(z + y)"}, "a gradient of z and of y, expected one of them"),
     ("functions", {"value": "z*alfa", "gradient": "dy"}, "value reads alfa, expected z"),
     ("functions", {"value": "z", "gradient": "dy", "settings": {"k": {}, "l": {}, "m": {}}}, "3 settings"),
-    ("losses", {"value": "abs(d)", "gradient": "scale*z", "with": {"d": "y - t"}}, "gradient reads z, expected y, t, s"),
+    ("losses", {"value": "abs(d)", "gradient": "scale*z", "with": {"d": "y - t"}}, "gradient reads z, expected y, t"),
     ("losses", {"value": "y", "gradient": "scale", "settings": {"k": {"defualt": 1}}}, "k has the key 'defualt'"),
     ("joins", {"typ": "join_type"}, "the key 'typ'"),
     ("joins", {"primitives": {"join": {"x": ["tensr", "Input"], "y": ["tensor", "Output"]}}}, "x = ['tensr'"),
