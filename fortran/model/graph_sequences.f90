@@ -48,7 +48,7 @@ contains
       type(conv_step_type), allocatable :: steps(:)
       type(operands_type) :: operands
       type(tensor_type) :: dy
-      steps = steps_of(self, self%nodes(last)%first)
+      allocate (steps, source=steps_of(self, self%nodes(last)%first))
       dy = self%nodes(last)%output_gradient
       call self%operands_of(self%nodes(last)%first, operands)
       associate (db => steps(size(steps))%db)
@@ -114,7 +114,7 @@ contains
       integer, intent(in) :: first
       type(conv_step_type), allocatable :: steps(:)
       integer :: i
-      steps = steps_of(self, first)
+      allocate (steps, source=steps_of(self, first))
       do i = first, self%nodes(first)%last, 2
          associate (step => steps((i - first)/2 + 1))
             step%x = tensor_type()
