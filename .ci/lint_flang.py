@@ -59,7 +59,13 @@ def configured(folder: Path) -> list[Path]:
         paths.append(_fill(FORTRAN / "operations/loops.f90.in", folder / f"loops_{precision}_{level}.f90", values))
     paths += [_fill(FORTRAN / f"{name}.f90.in", folder / f"{Path(name).name}.f90", _choices(FORTRAN / name))
               for name in CHOOSING]
-    return paths
+    return paths + _from_table(folder)
+
+
+def _from_table(folder: Path) -> list[Path]:
+    """What is written from the table of operations; sources find what they include of it there."""
+    subprocess.run([sys.executable, FORTRAN / "from_table/write.py", folder], check=True)
+    return [folder / path.name.removesuffix(".in") for path in (FORTRAN / "from_table").glob("*/*.f90.in")]
 
 
 def _choices(template: Path) -> dict[str, str]:
