@@ -38,7 +38,7 @@ from bridge.train import Trainer, TrainSettings
 from bridge.train.ranks.communicator import Alone
 from bridge.train.ranks.launcher import join
 from bridge.train.ranks.mpi import Mpi
-from bridge.train.ranks.sums import Parts, add_up
+from bridge.train.ranks.sums import RankParts, add_up
 
 OURS, ALLREDUCE = "add_up", "MPI's allreduce"
 #: Bytes of the gradients
@@ -133,7 +133,7 @@ def time_sums(sizes: tuple[int, ...], rounds: int) -> None:
     keep_freed_memory()
     ranks = join("mpi")
     assert isinstance(ranks, Mpi)
-    parts, found = Parts((1,) * ranks.size, (1.0,) * ranks.size, float(ranks.size)), {OURS: {}, ALLREDUCE: {}}
+    parts, found = RankParts((1,) * ranks.size, (1.0,) * ranks.size, float(ranks.size)), {OURS: {}, ALLREDUCE: {}}
     for size in sizes:
         mine, total = np.ones(size // 4, np.float32), np.empty(size // 4, np.float32)
         ways: dict[str, Callable[[], object]] = {

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from bridge.apply.files import Job, check_record, jobs, open_output
 from bridge.apply.network import MEMORY, TiledNetwork
 from bridge.apply.normalization import normalized, restored, scale_of
-from bridge.apply.outputs import Output as OutputFile
+from bridge.apply.outputs import ImageOutput as OutputFile
 from bridge.apply.trained import load
 from bridge.common.atomic_file import replacing
 from bridge.common.cli import BAD_INPUT, Output, complain, new_parser, run

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bridge.apply.network import TiledNetwork
-from bridge.apply.outputs import Output, output_of
+from bridge.apply.outputs import ImageOutput, output_of
 from bridge.common.atomic_file import write_json
 from bridge.common.command_files import check_files, image_file
 from bridge.common.errors import ArgumentError, BridgeError, FileError
@@ -83,7 +83,7 @@ def jobs(images: Images, network: TiledNetwork, folder: Path, reads: Sequence[tu
     return found, bad
 
 
-def open_output(job: Job, part: str, network: TiledNetwork) -> Output:
+def open_output(job: Job, part: str, network: TiledNetwork) -> ImageOutput:
     """Return the file that a job writes, under the name of its part."""
     plan = network.plan(job.stack.shape)
     channels, height, width = plan.output

@@ -24,7 +24,7 @@ MEMORY = 1 << 30
 Read = Callable[[slice, slice], np.ndarray]
 
 
-class Plan:
+class TilePlan:
     """How images of one size are computed.
 
     Parameters
@@ -102,12 +102,12 @@ class TiledNetwork:
         self.network, self._size = network, None if whole else tile or memory
         self.dtype = np.dtype(network.dtype)
         self._graph = Graph([_after_training(node) for node in network.model.graph.nodes])
-        self._plans: dict[Shape, Plan] = {}
+        self._plans: dict[Shape, TilePlan] = {}
 
-    def plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> TilePlan:
         """Return how images of this shape (channels, height, width) are computed."""
         if shape not in self._plans:
-            self._plans[shape] = Plan(self._graph, shape, self._size, self.dtype.itemsize)
+            self._plans[shape] = TilePlan(self._graph, shape, self._size, self.dtype.itemsize)
         return self._plans[shape]
 
     def parts(self, shape: Shape, read: Read) -> Generator[tuple[Tile, np.ndarray], None, None]:

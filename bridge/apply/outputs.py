@@ -29,7 +29,7 @@ from bridge.data.sources.stack import Stack
 Shape = tuple[int, int, int]
 
 
-class Output(ABC):
+class ImageOutput(ABC):
     """A file of images, all written in parts. A context manager, which finishes the file unless the block raises.
 
     Parameters
@@ -86,7 +86,7 @@ class Output(ABC):
             done = os.pwrite(self._file.fileno(), left, position)
             position, left = position + done, left[done:]
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> ImageOutput:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
@@ -110,7 +110,7 @@ class Output(ABC):
             file.truncate(self.offsets[-1] + math.prod(self.shape) * self.dtype.itemsize)
 
 
-class NpyOutput(Output):
+class NpyOutput(ImageOutput):
     """npy, with as many dimensions as the source; (n, k, h, w) where several channels come of one."""
 
     def _create(self, dtype: np.dtype) -> None:
@@ -123,7 +123,7 @@ class NpyOutput(Output):
         self._behind(header.getvalue())
 
 
-class MrcOutput(Output):
+class MrcOutput(ImageOutput):
     """MRC in mode 2, float32, with the whole header of the source."""
 
     most_channels = 1
@@ -141,7 +141,7 @@ class MrcOutput(Output):
         return self._header.data
 
 
-class Hdf5Output(Output):
+class Hdf5Output(ImageOutput):
     """HDF5 with a dataset of the same name, of as many dimensions, with the same attributes, of any size."""
 
     def _create(self, dtype: np.dtype) -> None:
@@ -170,7 +170,7 @@ class Hdf5Output(Output):
         self._images_in_a_row(offset)
 
 
-class TiffOutput(Output):
+class TiffOutput(ImageOutput):
     """TIFF without compression, a page for each image, channels in planes; BigTIFF where it is large."""
 
     def _create(self, dtype: np.dtype) -> None:
@@ -198,10 +198,10 @@ def in_dimensions(rank: int, count: int, shape: Shape) -> tuple[int, ...]:
 
 
 #: By the ending of the source's name
-OUTPUTS: dict[str, type[Output]] = {".mrc": MrcOutput, ".mrcs": MrcOutput, ".npy": NpyOutput, ".h5": Hdf5Output,
+OUTPUTS: dict[str, type[ImageOutput]] = {".mrc": MrcOutput, ".mrcs": MrcOutput, ".npy": NpyOutput, ".h5": Hdf5Output,
                                     ".hdf5": Hdf5Output, ".tif": TiffOutput, ".tiff": TiffOutput}
 
 
-def output_of(source: Stack) -> type[Output]:
+def output_of(source: Stack) -> type[ImageOutput]:
     """Return what writes the format of a source."""
     return OUTPUTS[suffix(image_file(source.name) or "")]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from bridge.operations.arithmetic import Arithmetic, Prelu
+from bridge.operations.arithmetic import BinaryOperation, Prelu
 from bridge.operations.joins import Concat, Flatten
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation
@@ -151,7 +151,7 @@ REACHES: dict[type[Operation], Callable[[Any, int], Reach]] = {
     ReflectionPad2d: _mirrored}
 #: What reads each pixel by itself; of dropouts and batch normalisations that is so after training
 BY_PIXEL: tuple[type[Operation], ...] = (
-    Pointwise, Prelu, Dropout, Dropout2d, Softmax, LogSoftmax, Concat, Arithmetic, BatchNorm2d, Reduction)
+    Pointwise, Prelu, Dropout, Dropout2d, Softmax, LogSoftmax, Concat, BinaryOperation, BatchNorm2d, Reduction)
 #: What needs the whole image, and why
 WHOLE: dict[type[Operation], str] = {
     AdaptiveAvgPool2d: "its windows depend on the size of the whole image",

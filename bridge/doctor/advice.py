@@ -8,8 +8,8 @@ import re
 import sys
 
 from bridge.doctor import cuda
-from bridge.doctor.cuda import Cuda
-from bridge.doctor.isolated import Answer
+from bridge.doctor.cuda import CudaFacts
+from bridge.doctor.isolated import ProbeAnswer
 from bridge.doctor.machine import Machine, driver_command, first_file, major
 from bridge.doctor.records import Problem
 from bridge.doctor.software import torch_build, version
@@ -29,7 +29,7 @@ CURES = {
 }
 
 
-def problems(found: Cuda, machine: Machine) -> list[Problem]:
+def problems(found: CudaFacts, machine: Machine) -> list[Problem]:
     """Return what stands against using the device cuda, in the order in which it must be solved."""
     if not sys.platform.startswith("linux"):
         return [Problem(f"{sys.platform} is not supported", "use Linux, or WSL on Windows")]
@@ -43,7 +43,7 @@ def problems(found: Cuda, machine: Machine) -> list[Problem]:
     return result
 
 
-def advice(found: Cuda) -> list[Problem]:
+def advice(found: CudaFacts) -> list[Problem]:
     """Return what could be better where the device works, or would work with a GPU."""
     result = []
     if any(cuda.usable(found, number) for number in range(found.count)):
@@ -59,7 +59,7 @@ def _same(path: str, other: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def _library_problem(found: Cuda, part: str, machine: Machine) -> Problem:
+def _library_problem(found: CudaFacts, part: str, machine: Machine) -> Problem:
     name, files = cuda.LIBRARIES[part]
     error = cuda.short(found.errors[part])
     if cuda.is_missing(error):
@@ -71,17 +71,17 @@ def _library_problem(found: Cuda, part: str, machine: Machine) -> Problem:
     return Problem(f"{name}: {error}", _repair(found, part, machine))
 
 
-def wheels(found: Cuda) -> dict[str, str]:
+def wheels(found: CudaFacts) -> dict[str, str]:
     """Return the distributions that fit the driver; the newest where there is none."""
     return WHEELS[12 if major(found.facts.get("driver version", "")) == 12 else 13]
 
 
-def pip_install(found: Cuda) -> str:
+def pip_install(found: CudaFacts) -> str:
     """Return all three, which must fit together."""
     return f"pip install {' '.join(wheels(found).values())}"
 
 
-def _repair(found: Cuda, part: str, machine: Machine) -> str:
+def _repair(found: CudaFacts, part: str, machine: Machine) -> str:
     """Put a broken library right: by the way that it came."""
     path = found.facts.get(f"{part} library") or cuda.path_of(part)
     folder = os.path.dirname(path)
@@ -98,7 +98,7 @@ def _repair(found: Cuda, part: str, machine: Machine) -> str:
     return pip_install(found)
 
 
-def _devices_problem(found: Cuda, machine: Machine) -> Problem:
+def _devices_problem(found: CudaFacts, machine: Machine) -> Problem:
     error = found.errors["devices"]
     serves, needs = found.facts.get("driver version", ""), found.facts.get("cudart version", "")
     if "cudaErrorInsufficientDriver" in error:
@@ -116,15 +116,15 @@ def _none_problem(machine: Machine) -> Problem:
     return Problem("the driver sees no GPU", driver_command(machine))
 
 
-def _probe_problem(found: Cuda, number: int) -> Problem:
-    answer = found.probes.get(f"probe:cuda:{number}", Answer(error="not tried"))
+def _probe_problem(found: CudaFacts, number: int) -> Problem:
+    answer = found.probes.get(f"probe:cuda:{number}", ProbeAnswer(error="not tried"))
     fix = f"python -m bridge.validate --probe --device cuda:{number}   (which tensor is wrong?)"
     if _is_too_old(found, number):
         fix = "take a newer GPU   (our kernels are for compute capability 7.5 and newer)"
     return Problem(f"cuda:{number}: {answer.why('at the probe')}", fix)
 
 
-def _is_too_old(found: Cuda, number: int) -> bool:
+def _is_too_old(found: CudaFacts, number: int) -> bool:
     """The kernels are compiled for a newer architecture: "7.0" is before "sm_75"."""
     capability = found.device(number, "compute capability").replace(".", "")
     target = found.facts.get("kernels target", "").removeprefix("sm_")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bridge.doctor.isolated import Answer
+from bridge.doctor.isolated import ProbeAnswer
 from bridge.doctor.records import Problem, Row, Section, State
 from bridge.engine.library import extension
 from bridge.engine.network.network import Network
@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
     return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
 
 
-def section(answer: Answer) -> Section:
+def section(answer: ProbeAnswer) -> Section:
     """Return the section of the report."""
     if answer.error:
         return Section("CPU", [Row("instruction set", answer.why("at the instruction set"), State.BAD)])
@@ -95,13 +95,13 @@ def _about(level: str, best: str) -> str:
     return f"chosen by {VARIABLE}" if os.environ.get(VARIABLE) else f"the best of this processor and this build{capped}"
 
 
-def problems(answer: Answer) -> list[Problem]:
+def problems(answer: ProbeAnswer) -> list[Problem]:
     """Return a level or a way that cannot be used."""
     return [Problem(answer.error, f"unset {name}") for name in (VARIABLE, CAP_VARIABLE, LANES_VARIABLE)
             if name in answer.error]
 
 
-def advice(answer: Answer) -> list[Problem]:
+def advice(answer: ProbeAnswer) -> list[Problem]:
     """Return a level below the best."""
     if answer.error or answer.value["level"] == answer.value["best"]:
         return []

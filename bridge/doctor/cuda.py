@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridge.doctor import machine as machines
-from bridge.doctor.isolated import Answer, ask
+from bridge.doctor.isolated import ProbeAnswer, ask
 from bridge.doctor.records import Row, Section, State
 
 #: Parts of `cuda_facts`, in this order, because each needs those before it
@@ -25,12 +25,12 @@ NO_DEVICE = "CUresult 100"
 
 
 @dataclass(frozen=True)
-class Cuda:
+class CudaFacts:
     """Facts by name, errors by part, and what the probes gave by device text."""
 
     facts: dict[str, str]
     errors: dict[str, str]
-    probes: dict[str, Answer] = field(default_factory=dict)
+    probes: dict[str, ProbeAnswer] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -46,7 +46,7 @@ class Cuda:
         return self.facts.get(f"device {number} {what}", "")
 
 
-def find(limit: float) -> Cuda:
+def find(limit: float) -> CudaFacts:
     """Ask the library for everything, in child processes."""
     answers = ask([f"facts:{part}" for part in PARTS], limit)
     facts: dict[str, str] = {}
@@ -61,8 +61,8 @@ def find(limit: float) -> Cuda:
     if NO_DEVICE in errors.get("driver", ""):
         why = errors.pop("driver")
         errors.setdefault("devices", why)
-    found = Cuda(facts, errors)
-    return Cuda(facts, errors, ask([f"probe:{text}" for text in _texts(found)], limit) if found.count else {})
+    found = CudaFacts(facts, errors)
+    return CudaFacts(facts, errors, ask([f"probe:{text}" for text in _texts(found)], limit) if found.count else {})
 
 
 def _doing(part: str) -> str:
@@ -81,13 +81,13 @@ def path_of(part: str) -> str:
     return names[0]
 
 
-def _texts(found: Cuda) -> list[str]:
+def _texts(found: CudaFacts) -> list[str]:
     """Each device in each of its math modes."""
     return [f"cuda:{number}" + ("" if mode == FULL else f",math={mode}")
             for number in range(found.count) for mode in found.math(number)]
 
 
-def section(found: Cuda) -> Section:
+def section(found: CudaFacts) -> Section:
     """Return the section of the report."""
     rows = [_library_row(found, part) for part in LIBRARIES]
     if "devices" in found.errors and is_missing(found.errors.get("driver", "")):
@@ -101,7 +101,7 @@ def section(found: Cuda) -> Section:
     return Section("CUDA", rows)
 
 
-def _library_row(found: Cuda, part: str) -> Row:
+def _library_row(found: CudaFacts, part: str) -> Row:
     name = LIBRARIES[part][0]
     path, number = found.facts.get(f"{part} library", ""), found.facts.get(f"{part} version", "")
     if part in found.errors:
@@ -130,7 +130,7 @@ def is_missing(error: str) -> bool:
     return " not found" in error and "looked in" in error
 
 
-def _device_row(found: Cuda, number: int) -> Row:
+def _device_row(found: CudaFacts, number: int) -> Row:
     name = f"cuda:{number}"
     if f"device {number}" in found.errors:
         return Row(name, found.errors[f"device {number}"], State.BAD)
@@ -145,20 +145,20 @@ def _gib(text: str) -> str:
     return f"{int(text) / 2**30:.1f}" if text.isdecimal() else "?"
 
 
-def _kernels_row(found: Cuda) -> Row:
+def _kernels_row(found: CudaFacts) -> Row:
     if "kernels" in found.errors:
         return Row("our kernels", found.errors["kernels"], State.BAD)
     count, target = len(found.facts.get("kernels entries", "").split()), found.facts.get("kernels target", "?")
     return Row("our kernels", f"built in: {count} kernels, PTX for {target} and newer", State.GOOD)
 
 
-def usable(found: Cuda, number: int) -> bool:
+def usable(found: CudaFacts, number: int) -> bool:
     """Return whether its probe in full precision was exact."""
     answer = found.probes.get(f"probe:cuda:{number}")
     return answer is not None and not answer.error
 
 
-def probe_rows(probes: Mapping[str, Answer]) -> list[Row]:
+def probe_rows(probes: Mapping[str, ProbeAnswer]) -> list[Row]:
     """Return the self-check of every device."""
     return [Row(name.removeprefix("probe:"), answer.why("at the probe") if answer.error else str(answer.value),
                 State.BAD if answer.error else State.GOOD) for name, answer in probes.items()]

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from bridge.doctor import advice, cpu, cuda, machine
-from bridge.doctor.isolated import Answer, ask
+from bridge.doctor.isolated import ProbeAnswer, ask
 from bridge.doctor.records import Examination, Problem, Readiness, Row, Section, State
 from bridge.doctor.software import compilers_section, python_section, variables_section
 from bridge.engine.library.nvidia_wheels import name_wheels
@@ -21,7 +21,7 @@ def examine(limit: float) -> Examination:
     answers = ask(["library", "cpu", "probe:cpu"], limit)
     library, level, probe = answers["library"], answers["cpu"], answers["probe:cpu"]
     seen = machine.look(limit)
-    found = cuda.Cuda({}, {}) if library.error else cuda.find(limit)
+    found = cuda.CudaFacts({}, {}) if library.error else cuda.find(limit)
     against = advice.problems(found, seen)
     if library.error:
         against = [Problem("the Fortran library cannot be used", "make setup")]
@@ -46,7 +46,7 @@ def cuda_path() -> str:
     return ":".join(filter(None, values))
 
 
-def _cpu(library: Answer, level: Answer, probe: Answer) -> Readiness:
+def _cpu(library: ProbeAnswer, level: ProbeAnswer, probe: ProbeAnswer) -> Readiness:
     if library.error:
         return Readiness("cpu", [Problem(f"the Fortran library: {library.why('while it was loaded')}", "make setup")])
     if cpu.problems(level):
@@ -56,7 +56,7 @@ def _cpu(library: Answer, level: Answer, probe: Answer) -> Readiness:
     return Readiness("cpu")
 
 
-def _library_section(library: Answer, found: cuda.Cuda) -> Section:
+def _library_section(library: ProbeAnswer, found: cuda.CudaFacts) -> Section:
     """The extension and what it was linked with."""
     if library.error:
         return Section("Fortran library", [Row("cnn_fortran", library.why("while it was loaded"), State.BAD)])

@@ -25,7 +25,7 @@ LEAVE = 2.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeAnswer:
     """What a question gave; `error` where it gave nothing.
 
     Attributes
@@ -43,14 +43,14 @@ class Answer:
 
         Examples
         --------
-        >>> Answer(error="ended by SIGABRT", died=True, said="no libx.so").why("while loading liby.so")
+        >>> ProbeAnswer(error="ended by SIGABRT", died=True, said="no libx.so").why("while loading liby.so")
         'ended by SIGABRT while loading liby.so: no libx.so'
         """
         text = f"{self.error} {doing}".rstrip() if self.died else self.error
         return f"{text}: {self.said}" if self.said else text
 
 
-def ask(questions: Sequence[str], limit: float) -> dict[str, Answer]:
+def ask(questions: Sequence[str], limit: float) -> dict[str, ProbeAnswer]:
     """Return the answers of ``bridge.doctor.isolated_child``, a child that may be silent for `limit` seconds.
 
     Parameters
@@ -63,7 +63,7 @@ def ask(questions: Sequence[str], limit: float) -> dict[str, Answer]:
     >>> ask(["echo:hello"], 60)["echo:hello"].value
     'hello'
     """
-    answers: dict[str, Answer] = {}
+    answers: dict[str, ProbeAnswer] = {}
     left = list(questions)
     while left:
         found, end = _one_child(left, limit)
@@ -75,7 +75,7 @@ def ask(questions: Sequence[str], limit: float) -> dict[str, Answer]:
     return answers
 
 
-def _one_child(questions: Sequence[str], limit: float) -> tuple[dict[str, Answer], Answer]:
+def _one_child(questions: Sequence[str], limit: float) -> tuple[dict[str, ProbeAnswer], ProbeAnswer]:
     """What it answered, and how it ended."""
     with tempfile.TemporaryDirectory(prefix="bridge-doctor-", ignore_cleanup_errors=True) as name:
         answers, errors = Path(name) / "answers", Path(name) / "errors"
@@ -85,7 +85,7 @@ def _one_child(questions: Sequence[str], limit: float) -> tuple[dict[str, Answer
             status = run(command, limit, stream, answers)
         lines = errors.read_text(encoding="utf-8", errors="replace").splitlines()
         said = [printable(line.strip()) for line in lines if line.strip()]
-        return _read(answers), Answer(None, how_it_ended(status, limit), True, said[-1] if said else "")
+        return _read(answers), ProbeAnswer(None, how_it_ended(status, limit), True, said[-1] if said else "")
 
 
 def run(command: Sequence[str], limit: float, output: Any, answers: Path | None = None) -> int | None:
@@ -147,12 +147,12 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _read(path: Path) -> dict[str, Answer]:
+def _read(path: Path) -> dict[str, ProbeAnswer]:
     """The lines that are whole: the child may have died while it wrote the last."""
-    found: dict[str, Answer] = {}
+    found: dict[str, ProbeAnswer] = {}
     if path.is_file():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, KeyError, TypeError):
                 one = json.loads(line)
-                found[one["question"]] = Answer(one["value"], one["error"])
+                found[one["question"]] = ProbeAnswer(one["value"], one["error"])
     return found

@@ -53,7 +53,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerPlan:
     """An operation of a layer, and the plan it has in each layout; "" where cuDNN has none."""
 
     layer: str
@@ -61,7 +61,7 @@ class Plan:
     plans: dict[str, str]
 
 
-def find_plans(wanted: Wanted, limit: float) -> list[Plan]:
+def find_plans(wanted: Wanted, limit: float) -> list[LayerPlan]:
     """Ask cuDNN in a child process, which may crash.
 
     Raises
@@ -75,7 +75,7 @@ def find_plans(wanted: Wanted, limit: float) -> list[Plan]:
     answer = ask([question], limit)[question]
     if answer.error:
         raise BridgeError(answer.why("while asking cuDNN for plans"))
-    return [Plan(**one) for one in answer.value]
+    return [LayerPlan(**one) for one in answer.value]
 
 
 def _description(gpu: str) -> str:
@@ -110,7 +110,7 @@ def facts(text: str) -> list[dict[str, Any]]:
             if (operation == "forward" and bool(fused[1]) == last) or (number == 0 and operation == "data gradient"):
                 continue
             plans = {layout: _plan(wanted, operation, LAYOUTS[layout], fused, channels, filters) for layout in LAYOUTS}
-            found.append(asdict(Plan(layer, name, plans)))
+            found.append(asdict(LayerPlan(layer, name, plans)))
     return found
 
 
@@ -135,7 +135,7 @@ def title(wanted: Wanted) -> str:
             f"{wanted.dtype}")
 
 
-def table(plans: list[Plan]) -> Table:
+def table(plans: list[LayerPlan]) -> Table:
     """Return the table as it is printed."""
     made = Table(box=None, pad_edge=False)
     for heading in ("layer", "operation", *LAYOUTS):

@@ -40,7 +40,7 @@ POWERS = (-40, -1, 5, 40)
 
 
 @dataclass(frozen=True)
-class Check:
+class IdentityCheck:
     """One identity.
 
     Attributes
@@ -55,7 +55,7 @@ class Check:
     passed: bool
 
 
-def self_checks(device: str = "cpu") -> Iterator[Check]:
+def self_checks(device: str = "cpu") -> Iterator[IdentityCheck]:
     """Check the convolutions and the network of a device, one identity after the other.
 
     Raises
@@ -105,23 +105,23 @@ class _Case:
         found = with_numpy(conv2d_backward, self.device)(dy, self.x, self.w, **self.settings)
         return [g for g in found if g is not None]
 
-    def homogeneity(self) -> Check:
+    def homogeneity(self) -> IdentityCheck:
         right, wrong = self.backward(self.dy), 0
         for power in POWERS:
             found = self.backward(np.ldexp(self.dy, power))
             wrong += sum(_unequal(f, np.ldexp(g, power)) for f, g in zip(found, right, strict=True))
         return _bits(f"{self.what}: dy * 2^k scales the gradients", wrong)
 
-    def again(self) -> Check:
+    def again(self) -> IdentityCheck:
         first, second = ([self.forward(self.x, self.w, self.b), *self.backward(self.dy)] for _ in range(2))
         return _bits(f"{self.what}: run again", sum(map(_unequal, first, second)))
 
-    def poison(self) -> Check:
+    def poison(self) -> IdentityCheck:
         right = self.forward(self.x, self.w, self.b)
         found = self.forward(self.x, self.w, self.b, np.full_like(right, np.nan))
         return _bits(f"{self.what}: written over NaN", _unequal(found, right))
 
-    def differences(self) -> Iterator[Check]:
+    def differences(self) -> Iterator[IdentityCheck]:
         """<dy, (y(a + v) - y(a - v))/2> against <gradient, v>, for a = x, w, b."""
         gradients = dict(zip("xwb", self.backward(self.dy), strict=True))
         for name, v in self.along.items():
@@ -129,7 +129,7 @@ class _Case:
             found = float(np.sum(self.dy * (ends[0] - ends[1]))) / 2
             expected = float(np.sum(gradients[name] * v))
             t = abs(found - expected) / self._bound(name, v)
-            yield Check(f"{self.what}: difference in {name} with step 1", f"T = {short(t)}", bool(t <= 1))
+            yield IdentityCheck(f"{self.what}: difference in {name} with step 1", f"T = {short(t)}", bool(t <= 1))
 
     def _moved(self, name: str, v: Array) -> dict[str, Array]:
         given = {"x": self.x, "w": self.w, "b": self.b}
@@ -143,7 +143,7 @@ class _Case:
         return float(rounding_factor(self.dy.size, total_roundoff("float64")) * np.sum(np.abs(self.dy) * c))
 
 
-def _network(precision: str, device: str, rng: np.random.Generator) -> Iterator[Check]:
+def _network(precision: str, device: str, rng: np.random.Generator) -> Iterator[IdentityCheck]:
     """A step of a network: again, and after every buffer held infinities and NaN."""
     last = Conv2d("last", 5, 2, (3, 1))
     net = Network(Model((Conv2d("first", 1, 5, (3, 3)), Relu("relu"), last)), precision, device)
@@ -159,7 +159,7 @@ def _network(precision: str, device: str, rng: np.random.Generator) -> Iterator[
             array[...] = np.nan
     poisoned = not all(np.isfinite(array).all() for array in spoilt)
     found = _bits(f"network, {precision}: after NaN in every buffer", sum(map(_unequal, _pass(net, x, target), right)))
-    yield Check(found.name, found.found, found.passed and poisoned)
+    yield IdentityCheck(found.name, found.found, found.passed and poisoned)
 
 
 def _pass(net: Network, x: Array, target: Array) -> list[Array]:
@@ -172,8 +172,8 @@ def _pass(net: Network, x: Array, target: Array) -> list[Array]:
     return [loss, *(array.copy() for array in found)]
 
 
-def _bits(name: str, wrong: int) -> Check:
-    return Check(name, "bit for bit" if wrong == 0 else f"{wrong} elements differ", wrong == 0)
+def _bits(name: str, wrong: int) -> IdentityCheck:
+    return IdentityCheck(name, "bit for bit" if wrong == 0 else f"{wrong} elements differ", wrong == 0)
 
 
 def _unequal(found: Array, right: Array) -> int:

@@ -12,7 +12,7 @@ from bridge.operations.operation import Gradients, Number, Operation, Shape
 
 
 @dataclass(frozen=True)
-class Arithmetic(Operation):
+class BinaryOperation(Operation):
     """A function of two inputs; its kind is torch's name of it.
 
     >>> import torch
@@ -56,7 +56,7 @@ class Arithmetic(Operation):
 
 
 @dataclass(frozen=True)
-class Add(Arithmetic):
+class Add(BinaryOperation):
     """The sum."""
 
     kind: ClassVar[str] = "add"
@@ -71,7 +71,7 @@ class Add(Arithmetic):
 
 
 @dataclass(frozen=True)
-class Subtract(Arithmetic):
+class Subtract(BinaryOperation):
     """The difference."""
 
     kind: ClassVar[str] = "subtract"
@@ -86,7 +86,7 @@ class Subtract(Arithmetic):
 
 
 @dataclass(frozen=True)
-class Multiply(Arithmetic):
+class Multiply(BinaryOperation):
     """The product of each two elements."""
 
     kind: ClassVar[str] = "multiply"
@@ -101,7 +101,7 @@ class Multiply(Arithmetic):
 
 
 @dataclass(frozen=True)
-class Divide(Arithmetic):
+class Divide(BinaryOperation):
     """The quotient."""
 
     kind: ClassVar[str] = "divide"

@@ -14,14 +14,14 @@ from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.operation_names import axes
 from bridge.judge.verdict import Verdict
 from bridge.report.adequacy import adequacy_tables
-from bridge.report.dots import dots
+from bridge.report.drawing.dots import dots
+from bridge.report.drawing.error_map import error_map, worth_a_map
+from bridge.report.drawing.figures import curve, losses, scatter
+from bridge.report.drawing.pictures import pictures
 from bridge.report.environment import environment, origins
-from bridge.report.error_map import error_map, worth_a_map
 from bridge.report.facts import adequacy_lines, facts, not_judged_lines, step_lines, title
-from bridge.report.figures import curve, losses, scatter
 from bridge.report.headline import HEADLINES, WORDS, headline
 from bridge.report.html_parts import definitions, faults, figure, made, paragraphs, section, tensor_table
-from bridge.report.pictures import pictures
 from bridge.report.rows import compact, rows
 from bridge.report.style import STYLE
 

@@ -27,7 +27,7 @@ from bridge.train.checkpoints import Checkpoints, last_in, load
 from bridge.train.checkpoints import Progress as State
 from bridge.train.configuration import Configuration
 from bridge.train.lock import locked
-from bridge.train.log import Log, read
+from bridge.train.log import StepLog, read
 from bridge.train.page import write_page
 from bridge.train.ranks.communicator import Communicator, together
 from bridge.train.ranks.launcher import KINDS, join
@@ -162,7 +162,7 @@ def _run(prepared: _Prepared, ranks: Communicator) -> int:
             console = Output(stderr=True)
             for one in prepared.changes:
                 complain("bridge.train", f"changed: {one}")
-            log = stack.enter_context(Log(checkpoints.folder, network.steps))
+            log = stack.enter_context(StepLog(checkpoints.folder, network.steps))
             board = stack.enter_context(TensorBoard(checkpoints.folder, network.steps))
             trainer.report = reporter = _Reporter(trainer, (log, board), stack.enter_context(_bar(console)), console)
         try:
@@ -265,7 +265,7 @@ def _bar(console: Output) -> Progress:
 class _Reporter:
     """Tells of each step: to the log, and to who looks on."""
 
-    def __init__(self, trainer: Trainer, logs: tuple[Log, TensorBoard], bar: Progress, console: Output) -> None:
+    def __init__(self, trainer: Trainer, logs: tuple[StepLog, TensorBoard], bar: Progress, console: Output) -> None:
         self._logs, self._bar, self._console, self._start = logs, bar, console, time.monotonic()
         self._images = trainer.batches.batch * trainer.settings.accumulate
         self._steps, self._first = trainer.settings.steps, trainer.network.steps

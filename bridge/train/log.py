@@ -19,7 +19,7 @@ from bridge.train.trainer import StepRecord
 NAME = "log.jsonl"
 
 
-class Log:
+class StepLog:
     """Appends to a file what is known of each step; a context manager that closes it.
 
     Parameters
@@ -37,10 +37,10 @@ class Log:
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Log(folder) as log:
+    ...     with StepLog(folder) as log:
     ...         for step in range(3):
     ...             log.write(StepRecord(step, 1.0, 0.5), 0.1)
-    ...     with Log(folder, first_step=2):
+    ...     with StepLog(folder, first_step=2):
     ...         pass
     ...     [line["step"] for line in read(folder)]
     [0, 1]
@@ -64,7 +64,7 @@ class Log:
         except OSError as error:
             raise FileError(f"{self._file.name}: {error.strerror}, expected room for a line") from None
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> StepLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from bridge.common.atomic_file import write_text
-from bridge.report.axes import BOTTOM, LEFT, RIGHT, TOP, LinearAxis, frame, line, log_axis, svg, text
+from bridge.report.drawing.axes import BOTTOM, LEFT, RIGHT, TOP, LinearAxis, frame, line, log_axis, svg, text
+from bridge.report.drawing.png import grey_png, inside_a_page
 from bridge.report.environment import environment
 from bridge.report.html_page import document
 from bridge.report.html_parts import definitions, figure, paragraphs, scrolling, section
-from bridge.report.png import grey_png, inside_a_page
 from bridge.train.quality import Quality
 from bridge.train.ring_correlation import THRESHOLD
 

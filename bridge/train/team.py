@@ -15,7 +15,7 @@ from bridge.engine.network.network import Network
 from bridge.train import images
 from bridge.train.ranks.communicator import Communicator, together
 from bridge.train.ranks.sameness import check_same
-from bridge.train.ranks.sums import Parts, add_up, gather_numbers
+from bridge.train.ranks.sums import RankParts, add_up, gather_numbers
 from bridge.train.settings import TrainSettings
 from bridge.train.stopping import Request
 
@@ -57,11 +57,11 @@ class Team:
         mean = network.model.mean
         self._first = sum(counts[:ranks.rank])
         one, images_of = (1,) * ranks.size, tuple(map(float, counts))
-        self._mean = Parts(one, images_of, float(batches.batch))
+        self._mean = RankParts(one, images_of, float(batches.batch))
         if settings.reproducible:
-            self._gradients = Parts(counts, tuple(map(float, one)), float(batches.batch) if mean else 1.0)
+            self._gradients = RankParts(counts, tuple(map(float, one)), float(batches.batch) if mean else 1.0)
         else:
-            self._gradients = self._mean if mean else Parts(one, tuple(map(float, one)), 1.0)
+            self._gradients = self._mean if mean else RankParts(one, tuple(map(float, one)), 1.0)
         self._changing = {f"{layer.name}.{name}": network.buffers[f"{layer.name}.{name}"]
                           for layer in network.model.layers for name in layer.new_state_shapes()}
         self._request: Request | None = None

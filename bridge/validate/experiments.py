@@ -25,7 +25,7 @@ from bridge.common.stages import attempt
 from bridge.engine.library.programs import run_cnn_step
 from bridge.identities.adjoint_check import adjoint_identities
 from bridge.identities.adjoint_check import conclusion as adjoint_conclusion
-from bridge.identities.self_checks import Check, self_checks
+from bridge.identities.self_checks import IdentityCheck, self_checks
 from bridge.judge.judge import Judgement
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.outcome import Outcome, worst
@@ -129,7 +129,7 @@ def checks(options: Options) -> int:
             adjoint = adjoint_identities(files.fixture, files.result, progress)
     outcomes = [Outcome.ROUNDING if one.passed else Outcome.BUG for one in own] + [one.outcome for one in adjoint]
     found = own + [
-        Check(f"cnn_step, {options.precision}: adjoint identity of {one.layer}, step {one.step}",
+        IdentityCheck(f"cnn_step, {options.precision}: adjoint identity of {one.layer}, step {one.step}",
               f"T = {short(one.largest)}", one.outcome is Outcome.ROUNDING)
         for one in adjoint
     ]
@@ -149,7 +149,7 @@ def _title(what: str, options: Options) -> str:
     return f"{what}: device {options.device}, {options.precision}"
 
 
-def _checks_table(found: list[Check]) -> Table:
+def _checks_table(found: list[IdentityCheck]) -> Table:
     rows = Table(box=None, show_header=False, pad_edge=False)
     for check in found:
         rows.add_row("ok" if check.passed else "WRONG", check.name, check.found, style="" if check.passed else "red")

@@ -2,7 +2,7 @@
 """Plots of the experiments of `bridge.validate`, with matplotlib (optional: ``pip install matplotlib``).
 
 They are files for papers and talks, which need PNG or PDF, many curves and a legend: so they are drawn by matplotlib,
-and only where ``--plot`` asks for one. The figures of the HTML report (`bridge.report.figures`) need no package.
+and only where ``--plot`` asks for one. The HTML report's figures (`bridge.report.drawing.figures`) need no package.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bridge.report.colours import DECADES, FIRST, LAST, MIDDLE, PALETTE, decades_above, indices
+from bridge.report.drawing.colours import DECADES, FIRST, LAST, MIDDLE, PALETTE, decades_above, indices
 
 Array = np.ndarray
 

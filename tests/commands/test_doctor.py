@@ -20,8 +20,8 @@ from rich.console import Console
 import bridge
 from bridge.doctor import advice, cpu, cuda, examine, isolated, isolated_child, machine, probe, software
 from bridge.doctor.__main__ import main
-from bridge.doctor.cuda import Cuda
-from bridge.doctor.isolated import Answer, ask
+from bridge.doctor.cuda import CudaFacts
+from bridge.doctor.isolated import ProbeAnswer, ask
 from bridge.doctor.machine import Machine
 from bridge.doctor.records import Examination, Problem, Readiness, Row, Section, State
 from bridge.doctor.show import show
@@ -99,14 +99,14 @@ def test_what_comes_after_a_death_is_still_asked(monkeypatch: pytest.MonkeyPatch
     found = ask(["echo:a", "die:last", "echo:b", "unknown", "echo:c"], 60)
     assert list(found) == ["echo:a", "die:last", "echo:b", "unknown", "echo:c"]
     assert [found[f"echo:{word}"].value for word in "abc"] == ["a", "b", "c"]
-    assert found["die:last"] == Answer(None, "the process was ended by SIGABRT", True, "last")
+    assert found["die:last"] == ProbeAnswer(None, "the process was ended by SIGABRT", True, "last")
     assert found["unknown"].error and not found["unknown"].died
 
 
 def test_a_half_written_answer_is_none(tmp_path: Path) -> None:
     path = tmp_path / "answers"
     path.write_text('{"question": "a", "value": 1, "error": ""}\n{"question": "b", "val', encoding="utf-8")
-    assert isolated._read(path) == {"a": Answer(1, "")}
+    assert isolated._read(path) == {"a": ProbeAnswer(1, "")}
 
 
 # --- the probe is right, and sees what is wrong
@@ -228,9 +228,9 @@ def test_the_path_for_other_programs(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The cpu is not ready then, and that is exit code 1."""
-    died = {"library": Answer(error="the process was ended by SIGILL", died=True, said="bad instruction"),
-            "cpu": Answer(error="the process was ended by SIGILL", died=True),
-            "probe:cpu": Answer(error="the process was ended by SIGILL", died=True)}
+    died = {"library": ProbeAnswer(error="the process was ended by SIGILL", died=True, said="bad instruction"),
+            "cpu": ProbeAnswer(error="the process was ended by SIGILL", died=True),
+            "probe:cpu": ProbeAnswer(error="the process was ended by SIGILL", died=True)}
     monkeypatch.setattr(examine, "ask", lambda *given: died)
     code, document = report(capsys)
     assert code == 1
@@ -324,18 +324,18 @@ def test_a_level_or_way_that_does_not_exist(variable: str, value: str, expected:
 def test_a_level_that_the_processor_lacks() -> None:
     """On a machine that is not here: as the library says it."""
     words = 'CNN_CPU_LEVEL is "avx512", but the best that this processor and this build have is avx2'
-    assert cpu.problems(Answer(error=words)) == [Problem(words, "unset CNN_CPU_LEVEL")]
-    assert not cpu.problems(Answer(error="the process was ended by SIGILL", died=True))
-    (only,) = cpu.section(Answer(error=words)).rows
+    assert cpu.problems(ProbeAnswer(error=words)) == [Problem(words, "unset CNN_CPU_LEVEL")]
+    assert not cpu.problems(ProbeAnswer(error="the process was ended by SIGILL", died=True))
+    (only,) = cpu.section(ProbeAnswer(error=words)).rows
     assert (only.value, only.state) == (words, State.BAD)
 
 
 def test_one_way_for_all_passes_is_said_once() -> None:
     known = {"level": "avx2", "best": "avx2", "threads": "8", "training": "all: on device cpu"}
     known |= {f"{layer} {one}": "im2col" for layer in cpu.LAYERS for one in cpu.PASSES}
-    assert {one.value for one in cpu.section(Answer(known)).rows if one.name in cpu.LAYERS} == {"im2col"}
+    assert {one.value for one in cpu.section(ProbeAnswer(known)).rows if one.name in cpu.LAYERS} == {"im2col"}
     known["conv3 data gradient"] = "direct, in bands of 9 rows of 7 pixels"
-    values = {one.name: one.value for one in cpu.section(Answer(known)).rows}
+    values = {one.name: one.value for one in cpu.section(ProbeAnswer(known)).rows}
     assert values["conv3"] == ("output: im2col; data gradient: direct, in bands of 9 rows of 7 pixels; "
                                "filter gradient: im2col")
 
@@ -350,7 +350,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def found_here(name: str, limit: float = 120.0) -> tuple[Cuda, str]:
+def found_here(name: str, limit: float = 120.0) -> tuple[CudaFacts, str]:
     """The examination, and what it says of one library."""
     found = cuda.find(limit)
     (said,) = (one for one in advice.problems(found, NOWHERE) if one.what.startswith(name))
@@ -506,16 +506,16 @@ BUILT = {"kernels target": "sm_75", "kernels entries": "a b c"}
 H100 = {"devices": "1", "device 0 name": "H100", "device 0 compute capability": "9.0", "device 0 math": "fp32 tf32",
         "device 0 multiprocessors": "132", "device 0 memory total": "85899345920",
         "device 0 memory free": "1073741824"}
-GOOD = {"probe:cuda:0": Answer("exact"), "probe:cuda:0,math=tf32": Answer("exact")}
+GOOD = {"probe:cuda:0": ProbeAnswer("exact"), "probe:cuda:0,math=tf32": ProbeAnswer("exact")}
 
 
-def first_problem(found: Cuda, seen: Machine = NOWHERE) -> str:
+def first_problem(found: CudaFacts, seen: Machine = NOWHERE) -> str:
     one = advice.problems(found, seen)[0]
     return f"{one.what} -> {one.fix}"
 
 
 def test_everything_is_there() -> None:
-    found = Cuda(LIBRARIES | BUILT | H100, {}, GOOD)
+    found = CudaFacts(LIBRARIES | BUILT | H100, {}, GOOD)
     assert not advice.problems(found, NOWHERE) and not advice.advice(found)
     rows = {one.name: one for one in cuda.section(found).rows}
     assert all(one.state is State.GOOD for one in rows.values())
@@ -530,12 +530,12 @@ def test_a_cudnn_without_its_neighbour() -> None:
     """cuDNN is whole, but opens cuBLASLt: to install cuDNN again would not help."""
     lone = {"cudnn": "device cuda: /w/libcudnn.so.9 needs libcublasLt.so.13, which is neither beside it nor where the "
                      "loader looks (x)"}
-    found = Cuda(LIBRARIES | BUILT, lone)
+    found = CudaFacts(LIBRARIES | BUILT, lone)
     assert first_problem(found).endswith(" -> pip install nvidia-cudnn-cu13 nvidia-cuda-runtime nvidia-cublas")
 
 
 def test_an_old_driver_gets_the_libraries_that_fit() -> None:
-    found = Cuda(LIBRARIES | BUILT | {"driver version": "12.4"},
+    found = CudaFacts(LIBRARIES | BUILT | {"driver version": "12.4"},
                  {"devices": "CUDA: number of devices: cudaErrorInsufficientDriver (35): insufficient"})
     assert first_problem(found) == ("the GPU driver serves CUDA 12.4, the runtime is CUDA 13.0 -> pip install "
                                     "nvidia-cudnn-cu12 nvidia-cuda-runtime-cu12 nvidia-cublas-cu12")
@@ -545,18 +545,18 @@ def test_two_cudnns_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """PyTorch's and another: a program that uses both would get an error, and the doctor knows before."""
     (tmp_path / "libcudnn.so.9").touch()
     monkeypatch.setenv("CNN_CUDA_WHEELS", str(tmp_path))
-    found = Cuda(LIBRARIES | BUILT | H100, {}, GOOD)
+    found = CudaFacts(LIBRARIES | BUILT | H100, {}, GOOD)
     for build, count in (("built for CUDA 13.0", 1), ("built without CUDA", 0), ("", 0)):
         monkeypatch.setattr(advice, "torch_build", lambda build=build: build)
         assert len(advice.advice(found)) == count
     monkeypatch.setattr(advice, "torch_build", lambda: "built for CUDA 13.0")
     assert advice.advice(found)[0].what.startswith("PyTorch loads another cuDNN")
-    same = Cuda(found.facts | {"cudnn library": f"{tmp_path}/./libcudnn.so.9"}, {}, GOOD)
+    same = CudaFacts(found.facts | {"cudnn library": f"{tmp_path}/./libcudnn.so.9"}, {}, GOOD)
     assert not advice.advice(same)
 
 
 def test_a_gpu_that_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Cuda(LIBRARIES | BUILT, {"devices": "CUDA: number of devices: cudaErrorNoDevice (100): none"})
+    found = CudaFacts(LIBRARIES | BUILT, {"devices": "CUDA: number of devices: cudaErrorNoDevice (100): none"})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert first_problem(found) == "no GPU is visible: CUDA_VISIBLE_DEVICES is '-1' -> unset CUDA_VISIBLE_DEVICES"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -566,13 +566,13 @@ def test_a_gpu_that_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_that_computes_wrongly() -> None:
-    wrong = GOOD | {"probe:cuda:0": Answer(error="loss: 1 of 1 numbers are wrong")}
-    found = Cuda(LIBRARIES | BUILT | H100, {}, wrong)
+    wrong = GOOD | {"probe:cuda:0": ProbeAnswer(error="loss: 1 of 1 numbers are wrong")}
+    found = CudaFacts(LIBRARIES | BUILT | H100, {}, wrong)
     assert first_problem(found).startswith("cuda:0: loss: 1 of 1 numbers are wrong -> python -m bridge.validate ")
-    old = Cuda(LIBRARIES | BUILT | H100 | {"device 0 compute capability": "7.0"}, {}, wrong)
+    old = CudaFacts(LIBRARIES | BUILT | H100 | {"device 0 compute capability": "7.0"}, {}, wrong)
     assert first_problem(old).endswith(" -> take a newer GPU   (our kernels are for compute capability 7.5 and newer)")
-    second = Cuda(LIBRARIES | BUILT | H100 | {"devices": "2"}, {}, GOOD | {
-        "probe:cuda:1": Answer(error="the process was ended by SIGABRT", died=True)})
+    second = CudaFacts(LIBRARIES | BUILT | H100 | {"devices": "2"}, {}, GOOD | {
+        "probe:cuda:1": ProbeAnswer(error="the process was ended by SIGABRT", died=True)})
     assert not advice.problems(second, NOWHERE)
     assert advice.advice(second)[0].what == "cuda:1: the process was ended by SIGABRT at the probe"
 

@@ -28,10 +28,10 @@ from bridge.validate import __main__ as validate
 from bridge.validate.self_test import fixed_tolerances, graph_candidate, run, run_case, selection
 from bridge.validate.self_test import fixtures as making
 from bridge.validate.self_test.candidate import train
-from bridge.validate.self_test.fixtures import Data, Fixtures
+from bridge.validate.self_test.fixtures import FixtureData, Fixtures
 from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant, Scene, layouts, numbers, sums
 from bridge.validate.self_test.run_case import Healthily, Told
-from bridge.validate.self_test.selection import Case, quick
+from bridge.validate.self_test.selection import Trial, quick
 from bridge.validate.self_test.summary import OURS, Summary
 from reference import cli
 from tests.helpers.tiers import few
@@ -53,7 +53,7 @@ def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Fixtures:
     return Fixtures(tmp_path_factory.mktemp("self-test"), exported)
 
 
-def asked(fixtures: Fixtures, case: Case) -> Told | Healthily:
+def asked(fixtures: Fixtures, case: Trial) -> Told | Healthily:
     right = fixtures.right(case.data, case.setting)
     path = fixtures.folder / "case.h5"
     return run.ask((case, Scene(fixtures.get(case.data, case.setting), right, path, case.setting)))
@@ -66,7 +66,7 @@ def test_every_kind_is_planted() -> None:
 
 
 @pytest.mark.parametrize("case", few(FAULTS, 5), ids=lambda case: case.name)
-def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Case) -> None:
+def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Trial) -> None:
     told = asked(fixtures, case)
     assert isinstance(told, Told)
     assert told.caught and told.named and told.in_class, f"exit code {told.code}: {told.said}"
@@ -81,7 +81,7 @@ SOONER = ("skip twice", "another mask", "schedule", "frozen", "variance constant
     [plant for plant in CATALOGUE if plant.setting in making.GRAPHS],
     lambda plant: any(word in plant.name for word in SOONER)), ids=lambda plant: f"{plant.kind} {plant.name}")
 def test_a_fault_of_a_graph_is_caught_and_named(fixtures: Fixtures, plant: Plant) -> None:
-    told = asked(fixtures, Case(f"{plant.kind} {plant.name}", selection.SMALL, plant.setting))
+    told = asked(fixtures, Trial(f"{plant.kind} {plant.name}", selection.SMALL, plant.setting))
     assert isinstance(told, Told) and told.code == 1 and told.caught and told.named, told.said
 
 
@@ -93,7 +93,7 @@ def test_every_network_has_faults_and_right_programs() -> None:
 
 
 @pytest.mark.parametrize("case", few(RIGHT, 3), ids=lambda case: case.name)
-def test_right_programs_pass(fixtures: Fixtures, case: Case) -> None:
+def test_right_programs_pass(fixtures: Fixtures, case: Trial) -> None:
     found = asked(fixtures, case)
     assert not found.alarm, found.said
     assert found.t > 0 and (found.t < 1) is (found.code == 0)
@@ -101,11 +101,11 @@ def test_right_programs_pass(fixtures: Fixtures, case: Case) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("data", selection.OTHERS[:3], ids=str)
-def test_other_data(fixtures: Fixtures, data: Data) -> None:
+def test_other_data(fixtures: Fixtures, data: FixtureData) -> None:
     """Loss scales and smooth images: a fault is named there too, and a right program passes."""
-    told = asked(fixtures, Case(FLIP, data, "plain"))
+    told = asked(fixtures, Trial(FLIP, data, "plain"))
     assert isinstance(told, Told) and told.caught and told.named, told.said
-    assert asked(fixtures, Case("torch, channels_last", data, "momentum", True)).code == 0
+    assert asked(fixtures, Trial("torch, channels_last", data, "momentum", True)).code == 0
 
 
 @pytest.mark.deep
@@ -115,7 +115,7 @@ def test_what_is_of_no_kind_is_a_bug_in_the_right_tensor(
 ) -> None:
     """At a size where the search takes few channels for all, and comes to pairs of faults."""
     monkeypatch.setattr("bridge.judge.diagnosis.search.TWO_FAULTS", 1.0)
-    told = asked(fixtures, Case(f"{plant.kind} {plant.name}", selection.COSTLY, "plain"))
+    told = asked(fixtures, Trial(f"{plant.kind} {plant.name}", selection.COSTLY, "plain"))
     assert isinstance(told, Told) and told.caught and told.named and told.code == 1, told.said
 
 
@@ -125,13 +125,13 @@ def test_a_search_that_fails_is_missed(fixtures: Fixtures, monkeypatch: pytest.M
         raise ValueError("planted")
 
     monkeypatch.setattr("bridge.judge.diagnosis.search.Search.run", fail)
-    told = asked(fixtures, Case(FLIP, selection.SMALL, "plain"))
+    told = asked(fixtures, Trial(FLIP, selection.SMALL, "plain"))
     assert isinstance(told, Told) and told.code == 1 and not told.caught and "planted" in told.said
 
 
 @pytest.mark.parametrize("scale", [2.0**-12, 2.0**15])
 def test_a_scaled_loss_scales_every_gradient_and_no_weight(fixtures: Fixtures, scale: float) -> None:
-    small = Data("20x24", 3)
+    small = FixtureData("20x24", 3)
     with (
         h5py.File(fixtures.get(small, "momentum")) as base,
         h5py.File(fixtures.get(replace(small, scale=scale), "momentum")) as scaled,
@@ -168,15 +168,15 @@ def test_fixed_tolerances(rule: Callable[..., bool]) -> None:
 
 def test_what_fixed_tolerances_miss(fixtures: Fixtures) -> None:
     """With a loss of 2^-15 a flipped gradient is within every absolute tolerance."""
-    told = asked(fixtures, Case(FLIP, replace(selection.SMALL, scale=2.0**-15), "plain"))
+    told = asked(fixtures, Trial(FLIP, replace(selection.SMALL, scale=2.0**-15), "plain"))
     assert told.caught and told.named
     assert told.naive["allclose 1e-3, 1e-5"] and not told.naive["cosine > 0.99"]
-    assert not asked(fixtures, Case(FLIP, selection.SMALL, "plain")).naive["allclose 1e-3, 1e-5"]
+    assert not asked(fixtures, Trial(FLIP, selection.SMALL, "plain")).naive["allclose 1e-3, 1e-5"]
 
 
 # --- the self-test can fail ---------------------------------------------------------------------------------
 
-FEW = [Case(FLIP, selection.SMALL, "plain"), Case("torch", selection.SMALL, "plain", True)]
+FEW = [Trial(FLIP, selection.SMALL, "plain"), Trial("torch", selection.SMALL, "plain", True)]
 
 
 def summary() -> Summary:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from bridge.judge.measure.findings import Judged
-from bridge.report.colours import FIRST, LAST, MIDDLE, NOT_FINITE, NOTHING, PALETTE, decades_above, indices
-from bridge.report.dots import dots
-from bridge.report.error_map import ErrorMap
-from bridge.report.figures import curve, losses, scatter
-from bridge.report.pictures import pictures
-from bridge.report.png import png, pooled
+from bridge.report.drawing.colours import FIRST, LAST, MIDDLE, NOT_FINITE, NOTHING, PALETTE, decades_above, indices
+from bridge.report.drawing.dots import dots
+from bridge.report.drawing.error_map import ErrorMap
+from bridge.report.drawing.figures import curve, losses, scatter
+from bridge.report.drawing.pictures import pictures
+from bridge.report.drawing.png import png, pooled
 from tests.helpers.judgements import stat
 from tests.helpers.report_reader import decoded, unpacked
 

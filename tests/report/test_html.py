@@ -19,11 +19,11 @@ from bridge.judge.measure.findings import NO_STEP, Judged
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
 from bridge.report.adequacy import adequacy_tables
-from bridge.report.colours import NOT_FINITE
-from bridge.report.error_map import error_map, worth_a_map
+from bridge.report.drawing.colours import NOT_FINITE
+from bridge.report.drawing.error_map import error_map, worth_a_map
+from bridge.report.drawing.pictures import pictures
 from bridge.report.html_page import page
 from bridge.report.html_parts import tensor_table
-from bridge.report.pictures import pictures
 from bridge.report.rows import MOST_ROWS
 from tests.helpers.candidates import plant
 from tests.helpers.judgements import (

@@ -25,7 +25,7 @@ from bridge.train.__main__ import main
 from bridge.train.checkpoints import Checkpoints, load
 from bridge.train.configuration import Configuration
 from bridge.train.lock import locked
-from bridge.train.log import Log
+from bridge.train.log import StepLog
 from bridge.train.trainer import StepRecord
 from tests.helpers.trained_folder import lines, weights
 
@@ -349,7 +349,7 @@ def test_a_log_that_is_no_text_is_told_in_one_line(config: Path, tmp_path: Path,
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
-    with Log(tmp_path) as log:
+    with StepLog(tmp_path) as log:
         log._file.close()
         log._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115
         with pytest.raises(FileError, match="/dev/full: No space left on device"):

@@ -70,7 +70,7 @@ _get = _python("PyCapsule_GetPointer", pointer, ctypes.py_object, c_char_p)
 _rename = _python("PyCapsule_SetName", c_int, ctypes.py_object, c_char_p)
 
 
-class Taken:
+class TakenTensor:
     """A tensor that was taken out of a capsule; its deleter is called with the last reference to this object.
 
     Attributes

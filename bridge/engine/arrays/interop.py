@@ -180,7 +180,7 @@ def _from_dlpack(name: str, array: Any, stream: int | None) -> Operand:
             raise ArgumentTypeError(f"{name}: {type_name(array)}.__dlpack__ refuses: {error}") from None
     except (RuntimeError, ValueError, BufferError) as error:
         raise ArgumentTypeError(f"{name}: {type_name(array)}.__dlpack__ refuses: {error}") from None
-    taken = dlpack.Taken(name, capsule)
+    taken = dlpack.TakenTensor(name, capsule)
     if taken.device[0] not in (dlpack.CUDA, dlpack.CUDA_MANAGED):
         raise ArgumentError(f"{name}: DLPack device type {taken.device[0]}, expected {dlpack.CUDA} (CUDA) or "
                             f"{dlpack.CUDA_MANAGED} (CUDA managed)")

@@ -26,7 +26,7 @@ class Owner:
         finalizers.release_with(self, partial(extension.api().network_free, handle), on_gpu=on_gpu)
 
 
-class Memory:
+class FortranMemory:
     """Memory of Fortran, as numpy's array interface wants it; holds on to its owner."""
 
     def __init__(self, owner: Owner, place: int, shape: tuple[int, ...], dtype: str) -> None:
@@ -36,7 +36,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Place:
+class Slot:
     """Where Fortran has a tensor that belongs to a layer: the layer's number, and its own in the layer, from 1."""
 
     layer: int
@@ -44,22 +44,22 @@ class Place:
     shape: tuple[int, ...]
 
 
-def parameter_places(model: Model) -> dict[str, Place]:
+def parameter_places(model: Model) -> dict[str, Slot]:
     """Return where Fortran has the parameters of torch's names.
 
     >>> parameter_places(Model((Conv2d("a", 1, 2, (1, 1)),)))["a.bias"]
-    Place(layer=1, number=2, shape=(2,))
+    Slot(layer=1, number=2, shape=(2,))
     """
     return _places(model, lambda layer: layer.parameter_shapes())
 
 
-def state_places(model: Model) -> dict[str, Place]:
+def state_places(model: Model) -> dict[str, Slot]:
     """Return where Fortran has what layers keep and do not learn, by torch's names of buffers."""
     return _places(model, lambda layer: layer.state_shapes())
 
 
-def _places(model: Model, shapes_of: Callable[[Operation], dict[str, tuple[int, ...]]]) -> dict[str, Place]:
-    return {f"{layer.name}.{name}": Place(number, own, shape) for number, layer in enumerate(model.layers, start=1)
+def _places(model: Model, shapes_of: Callable[[Operation], dict[str, tuple[int, ...]]]) -> dict[str, Slot]:
+    return {f"{layer.name}.{name}": Slot(number, own, shape) for number, layer in enumerate(model.layers, start=1)
             for own, (name, shape) in enumerate(shapes_of(layer).items(), start=1)}
 
 
@@ -85,14 +85,14 @@ class Tensors:
         address = int(extension.call("network_address", self.handle, layer, item, number, extent))
         return address, tuple(int(n) for n in extent[::-1])
 
-    def view(self, place: Place, item: int) -> Array | None:
+    def view(self, place: Slot, item: int) -> Array | None:
         """Return what belongs to a parameter, or state, as a view; None when there is none."""
         address, _ = self.find(place.layer, item, place.number)
         if address == 0:
             return None
         if self._device.on_gpu:
             return DeviceArray.at(address, place.shape, self._dtype, self._device.index, self._owner)
-        return np.asarray(Memory(self._owner, address, place.shape, self._dtype))
+        return np.asarray(FortranMemory(self._owner, address, place.shape, self._dtype))
 
 
 class Views(Mapping[str, Array]):
@@ -100,7 +100,7 @@ class Views(Mapping[str, Array]):
     `Tensors.view`.
     """
 
-    def __init__(self, places: dict[str, Place], tensors: Tensors, item: int) -> None:
+    def __init__(self, places: dict[str, Slot], tensors: Tensors, item: int) -> None:
         self._arrays: dict[str, Array] = {name: tensors.view(place, item) for name, place in places.items()}
 
     def __getitem__(self, name: str) -> Array:

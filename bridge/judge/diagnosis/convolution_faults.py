@@ -21,7 +21,7 @@ from bridge.judge.diagnosis.hypothesis import (
     with_layer,
     with_operand,
 )
-from bridge.judge.diagnosis.layouts import Order, layouts
+from bridge.judge.diagnosis.layouts import SliceOrder, layouts
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.padding import MODES, window
 from bridge.judge.diagnosis.unfolded import unfolded
@@ -195,7 +195,7 @@ def _other_images(dw: Filter, name: str) -> Hypotheses:
     orders |= {(i,) * n for i in (0, n - 1)} if n > 1 else set()
     for order in sorted(orders):
         said = f"{what} of image {order[0]} for every image" if order[0] == order[1] else order_detail("images", order)
-        yield hypothesis("channels_permuted", said, dw.replaced(**{f"read_{name}": Order(0, order)}))
+        yield hypothesis("channels_permuted", said, dw.replaced(**{f"read_{name}": SliceOrder(0, order)}))
 
 
 def _modes(operation: Operation) -> Hypotheses:

@@ -12,7 +12,7 @@ from bridge.judge.diagnosis.hypothesis import Hypotheses, hypothesis
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.wrong_operations import wrong_operations
 from bridge.judge.diagnosis.wrong_operations.joins import orders
-from bridge.operations.arithmetic import Arithmetic
+from bridge.operations.arithmetic import BinaryOperation
 
 
 def formula_faults(right: Formula) -> Hypotheses:
@@ -24,7 +24,7 @@ def formula_faults(right: Formula) -> Hypotheses:
         for images in parts_of_batch(len(first)):
             yield hypothesis("part_of_batch", part_detail(images), _of_images(right, images))
     # Those of arithmetic, whose shapes may differ, are among its wrong operations
-    for order in orders(len(right.inputs)) if not isinstance(right.node, Arithmetic) else ():
+    for order in orders(len(right.inputs)) if not isinstance(right.node, BinaryOperation) else ():
         shapes = [right.inputs[i].value.shape for i in order]
         if shapes == [one.value.shape for one in right.inputs]:
             other = right.replaced(inputs=tuple(right.inputs[i] for i in order))

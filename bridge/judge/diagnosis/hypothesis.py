@@ -10,7 +10,7 @@ import numpy as np
 
 from bridge.exchange.model import Pair
 from bridge.judge.diagnosis.catalogue import kind
-from bridge.judge.diagnosis.layouts import IndexMap, Layout
+from bridge.judge.diagnosis.layouts import AxisLayout, IndexMap
 from bridge.judge.diagnosis.operations import Bounded, Operation
 from bridge.judge.diagnosis.records import Kind
 from bridge.judge.oracle.error_model import Arithmetic
@@ -36,7 +36,7 @@ class Hypothesis:
     detail: str
     operation: Operation
     fitted: bool = False
-    layout: Layout | None = None
+    layout: AxisLayout | None = None
     altered: bool = False
 
     @property

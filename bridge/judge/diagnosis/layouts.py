@@ -38,7 +38,7 @@ class IndexMap(ABC):
 
 
 @dataclass(frozen=True)
-class Order(IndexMap):
+class SliceOrder(IndexMap):
     """Slices along one axis in another order: slice i of what was read is slice ``order[i]`` of what is right."""
 
     axis: int
@@ -51,7 +51,7 @@ class Order(IndexMap):
 
 
 @dataclass(frozen=True)
-class Layout(IndexMap):
+class AxisLayout(IndexMap):
     """Axes reversed, then permuted, then read as the declared shape.
 
     Attributes
@@ -151,7 +151,7 @@ class Layout(IndexMap):
 
 
 @functools.lru_cache(maxsize=64)
-def layouts(shape: Shape, names: str, which: str = "all") -> tuple[Layout, ...]:
+def layouts(shape: Shape, names: str, which: str = "all") -> tuple[AxisLayout, ...]:
     """Return different layouts of a tensor, the simplest first; those that change nothing in this shape are left out.
 
     Parameters
@@ -176,18 +176,18 @@ def _probe(shape: Shape) -> Array:
     return np.arange(size) if size <= 4096 else np.random.default_rng(0).choice(size, 4096)
 
 
-def _all(ndim: int, names: str, which: str) -> list[Layout]:
+def _all(ndim: int, names: str, which: str) -> list[AxisLayout]:
     flips = [f for count in range(ndim + 1) for f in itertools.combinations(range(ndim), count)]
     orders = list(itertools.permutations(range(ndim)))
     if which != "all":
         flips = [f for f in flips if len(f) <= 1 or f == (2, 3)]
     found = []
     for axes, turned, written in itertools.product(orders, flips, (True, False)):
-        layout = Layout(axes, written, turned, names)
+        layout = AxisLayout(axes, written, turned, names)
         if which == "all" or not turned or axes == orders[0]:
             found.append(layout)
     return [layout for layout in found if layout.common] if which == "common" else found
 
 
-def _complexity(layout: Layout) -> tuple[int, int, bool, bool]:
+def _complexity(layout: AxisLayout) -> tuple[int, int, bool, bool]:
     return len(layout.kinds), len(layout.flips), not layout.usual, layout.written

@@ -22,7 +22,7 @@ from bridge.judge.diagnosis.hypothesis import (
     join,
     joined,
 )
-from bridge.judge.diagnosis.layouts import Layout, Order, layouts
+from bridge.judge.diagnosis.layouts import AxisLayout, SliceOrder, layouts
 from bridge.judge.diagnosis.operations import Given, Operation
 from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.oracle.reduced_precision import round_fraction
@@ -55,7 +55,7 @@ def read_wrongly(base: Hypothesis, name: str) -> Hypotheses:
         yield from read_in(base, layout)
 
 
-def read_in(base: Hypothesis, layout: Layout) -> Hypotheses:
+def read_in(base: Hypothesis, layout: AxisLayout) -> Hypotheses:
     """Yield the tensor in one layout."""
     read = Read(base.operation.shape, base.operation, layout)
     yield Hypothesis(join(base.kinds, layout.kinds), joined(base.detail, layout.detail), read, base.fitted, layout)
@@ -163,7 +163,7 @@ def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Ite
         order = matching(predicted.reshape(shape), found.reshape(shape), axis)
         if order is not None:
             what = "images" if axis_names(shape, name) == "nchw" and axis == 0 else "channels"
-            read = Read(shape, base.operation, Order(axis, tuple(order)))
+            read = Read(shape, base.operation, SliceOrder(axis, tuple(order)))
             # A factor on top of one number that is repeated gives every constant
             repeated = len(set(order)) == 1 and shape[axis] == int(np.prod(shape))
             yield base.then("channels_permuted", order_detail(what, order), read, fitted=repeated)

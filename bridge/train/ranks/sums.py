@@ -22,7 +22,7 @@ BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
-class Parts:
+class RankParts:
     """What each rank brings to a sum, of which all ranks know everything but the numbers.
 
     Attributes
@@ -33,8 +33,8 @@ class Parts:
 
     Examples
     --------
-    >>> Parts((1, 1), (2.0, 1.0), 3.0)         # the means of two images and of one, for the mean of three
-    Parts(counts=(1, 1), weights=(2.0, 1.0), divisor=3.0)
+    >>> RankParts((1, 1), (2.0, 1.0), 3.0)  # the means of two images and of one, for the mean of three
+    RankParts(counts=(1, 1), weights=(2.0, 1.0), divisor=3.0)
     """
 
     counts: tuple[int, ...]
@@ -42,7 +42,7 @@ class Parts:
     divisor: float
 
 
-def add_up(ranks: Communicator, mine: Sequence[Tensors], parts: Parts, said: np.ndarray
+def add_up(ranks: Communicator, mine: Sequence[Tensors], parts: RankParts, said: np.ndarray
            ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Add up tensors over all ranks: ``sum(weight * tensor) / divisor``, rounded once from float64.
 
@@ -61,7 +61,7 @@ def add_up(ranks: Communicator, mine: Sequence[Tensors], parts: Parts, said: np.
     Examples
     --------
     >>> from bridge.train.ranks.communicator import Alone
-    >>> sums, said = add_up(Alone(), [{"w": np.ones(2)}], Parts((1,), (2.0,), 4.0), np.array([7.0]))
+    >>> sums, said = add_up(Alone(), [{"w": np.ones(2)}], RankParts((1,), (2.0,), 4.0), np.array([7.0]))
     >>> sums["w"].tolist(), said.tolist()
     ([0.5, 0.5], [[7.0]])
     """
@@ -92,7 +92,7 @@ def _packed(mine: Sequence[Tensors], shape: tuple[int, int, int], dtype: np.dtyp
     return packed.reshape(ranks, -1)
 
 
-def _total(received: np.ndarray, parts: Parts, out: np.ndarray) -> None:
+def _total(received: np.ndarray, parts: RankParts, out: np.ndarray) -> None:
     """The weighted sum of the segments (rank, set, element), one after the other in float64, divided and rounded."""
     for begin in range(0, out.size, BLOCK):
         block = slice(begin, min(begin + BLOCK, out.size))

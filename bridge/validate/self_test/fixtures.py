@@ -72,7 +72,7 @@ OFFSET = 3.0
 
 
 @dataclass(frozen=True)
-class Data:
+class FixtureData:
     """Images and loss of a fixture.
 
     Attributes
@@ -92,7 +92,7 @@ class Data:
 
     def __str__(self) -> str:
         """
-        >>> str(Data("20x24", 3, scale=2.0**-12))
+        >>> str(FixtureData("20x24", 3, scale=2.0**-12))
         '20x24x3, noise, loss times 2^-12'
         """
         said = f"{self.size}x{self.batch}, {'smooth' if self.smooth else 'noise'}"
@@ -111,10 +111,10 @@ class Fixtures:
     def __init__(self, folder: Path, export: Callable[..., object] = export_fixture) -> None:
         self.folder, self._export = folder, export
 
-    def get(self, data: Data, setting: str) -> Path:
+    def get(self, data: FixtureData, setting: str) -> Path:
         """Return the path of a fixture."""
         data, (base, sgd) = _of(data, setting), SETTINGS[setting]
-        if data == Data(data.size, data.batch) and not sgd:
+        if data == FixtureData(data.size, data.batch) and not sgd:
             return self.exported(data, base)
         path = self._path(f"{setting}-{data}")
         if not path.exists():
@@ -122,9 +122,9 @@ class Fixtures:
             path.with_suffix(".part").replace(path)
         return path
 
-    def exported(self, data: Data, base: str) -> Path:
+    def exported(self, data: FixtureData, base: str) -> Path:
         """Return the path of an export."""
-        path = self._path(f"{base}-{Data(data.size, data.batch)}")
+        path = self._path(f"{base}-{FixtureData(data.size, data.batch)}")
         if not path.exists():
             size = "--size", data.size, "--batch", str(data.batch), "--threads", "1", "--oracle-steps", "1"
             self._export(path, *size, *EXPORTS[base])
@@ -133,7 +133,7 @@ class Fixtures:
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.h5".replace(" ", "").replace(",", "-")
 
-    def right(self, data: Data, setting: str) -> Path:
+    def right(self, data: FixtureData, setting: str) -> Path:
         """Return the path of a right result, torch's."""
         fixture = self.get(data, setting)
         path = fixture.with_name(f"right-{fixture.name}")
@@ -143,22 +143,22 @@ class Fixtures:
         return path
 
 
-def export_of(data: Data, setting: str) -> tuple[Data, str]:
+def export_of(data: FixtureData, setting: str) -> tuple[FixtureData, str]:
     """Return images and name of the export that a fixture is made of.
 
-    >>> export_of(Data("20x24", 3, scale=2.0), "momentum")
-    (Data(size='20x24', batch=3, scale=1.0, smooth=False, bright=0.0), 'plain')
+    >>> export_of(FixtureData("20x24", 3, scale=2.0), "momentum")
+    (FixtureData(size='20x24', batch=3, scale=1.0, smooth=False, bright=0.0), 'plain')
     """
     given = _of(data, setting)
-    return Data(given.size, given.batch), SETTINGS[setting][0]
+    return FixtureData(given.size, given.batch), SETTINGS[setting][0]
 
 
-def _of(data: Data, setting: str) -> Data:
+def _of(data: FixtureData, setting: str) -> FixtureData:
     """Some settings have images of their own."""
-    return Data("256x256", 2, bright=BRIGHT[setting]) if setting in BRIGHT else data
+    return FixtureData("256x256", 2, bright=BRIGHT[setting]) if setting in BRIGHT else data
 
 
-def derive(base: Path, path: Path, data: Data, changed: dict[str, Any]) -> None:
+def derive(base: Path, path: Path, data: FixtureData, changed: dict[str, Any]) -> None:
     """The same model and weights with other images, a scaled loss, another optimiser; PyTorch's steps of that."""
     with ExchangeFile(base) as source, h5py.File(base) as old, h5py.File(path, "w") as file:
         assert source.model is not None and isinstance(source.optimizer, Sgd)
@@ -181,7 +181,7 @@ def derive(base: Path, path: Path, data: Data, changed: dict[str, Any]) -> None:
         run.write_weights(source.batches())
 
 
-def _batch(source: ExchangeFile, k: int, data: Data, run: Run) -> tuple[Tensor, Tensor]:
+def _batch(source: ExchangeFile, k: int, data: FixtureData, run: Run) -> tuple[Tensor, Tensor]:
     names = f"batches/{k}/input", f"batches/{k}/target"
     x, target = (source.read(name, source.shape(name)).astype(np.float32) for name in names)
     if data.smooth:

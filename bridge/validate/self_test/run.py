@@ -30,7 +30,7 @@ from bridge.report.outputs import OutputFiles, check_outputs, finish_series
 from bridge.validate.self_test.fixtures import Fixtures, export_of
 from bridge.validate.self_test.plants import Scene
 from bridge.validate.self_test.run_case import Healthily, Told, check, tell
-from bridge.validate.self_test.selection import Case, full, quick
+from bridge.validate.self_test.selection import Trial, full, quick
 from bridge.validate.self_test.summary import Summary
 from bridge.validate.self_test.table import series, show
 
@@ -64,7 +64,7 @@ def main(*, short: bool = False, files: OutputFiles | None = None, jobs: int | N
 
 
 def run(
-    cases: list[Case],
+    cases: list[Trial],
     *,
     jobs: int | None = None,
     errors: Output | None = None,
@@ -95,7 +95,7 @@ def run(
     )
 
 
-def _prepare(cases: list[Case], fixtures: Fixtures, report: Callable[[int, int], None], jobs: int) -> list[Scene]:
+def _prepare(cases: list[Trial], fixtures: Fixtures, report: Callable[[int, int], None], jobs: int) -> list[Scene]:
     """Exports are processes of their own, of which several run at once; the rest is made of them one by one."""
     scenes, exports = [], dict.fromkeys(export_of(case.data, case.setting) for case in cases)
     with ThreadPoolExecutor(max(jobs, 1)) as pool:
@@ -107,11 +107,11 @@ def _prepare(cases: list[Case], fixtures: Fixtures, report: Callable[[int, int],
     return scenes
 
 
-def _in_turn(work: Iterable[tuple[Case, Scene]]) -> Iterator[Answer]:
+def _in_turn(work: Iterable[tuple[Trial, Scene]]) -> Iterator[Answer]:
     return map(ask, work)
 
 
-def _in_processes(work: Iterable[tuple[Case, Scene]], jobs: int) -> Iterator[Answer]:
+def _in_processes(work: Iterable[tuple[Trial, Scene]], jobs: int) -> Iterator[Answer]:
     """New processes, not copies of this one: copies of a process with threads may hang."""
     with (
         _environment(child_environment() | dict.fromkeys(ONE_THREAD, "1")),
@@ -132,7 +132,7 @@ def _environment(wanted: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def ask(work: tuple[Case, Scene]) -> Answer:
+def ask(work: tuple[Trial, Scene]) -> Answer:
     """Return what is said of one case."""
     case, scene = work
     return check(case.healthy, str(case.data), scene) if case.healthy else tell(case.plant, str(case.data), scene)

@@ -6,32 +6,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.validate.self_test.fast_algorithms import FAST
-from bridge.validate.self_test.fixtures import BRIGHT, CLASSIFIER, GRAPH, GRAPHS, KAN, RESIDUAL, SETTINGS, SKIPPED, Data
+from bridge.validate.self_test.fixtures import (
+    BRIGHT,
+    CLASSIFIER,
+    GRAPH,
+    GRAPHS,
+    KAN,
+    RESIDUAL,
+    SETTINGS,
+    SKIPPED,
+    FixtureData,
+)
 from bridge.validate.self_test.healthy import HEALTHY, ON_GRAPHS, Healthy
 from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant
 
-SMALL = Data("20x24", 3)
+SMALL = FixtureData("20x24", 3)
 #: Of graphs, which have no scaled loss and no smooth images
-LARGER = Data("64x48", 2)
+LARGER = FixtureData("64x48", 2)
 #: Where few channels of a filter gradient stand for all, and the size of micrographs
-COSTLY, WHOLE = Data("256x256", 2), Data("1024x1024", 2)
+COSTLY, WHOLE = FixtureData("256x256", 2), FixtureData("1024x1024", 2)
 #: Other sizes, loss scales and images
 OTHERS = (
-    Data("20x24", 3, scale=2.0**-12),
-    Data("20x24", 3, scale=2.0**15),
-    Data("20x24", 3, smooth=True),
+    FixtureData("20x24", 3, scale=2.0**-12),
+    FixtureData("20x24", 3, scale=2.0**15),
+    FixtureData("20x24", 3, smooth=True),
     LARGER,
-    Data("64x48", 2, smooth=True, scale=2.0**-12),
+    FixtureData("64x48", 2, smooth=True, scale=2.0**-12),
     COSTLY,
 )
 
 
 @dataclass(frozen=True)
-class Case:
+class Trial:
     """A wrong or a right program on a fixture; only names travel to another process."""
 
     name: str
-    data: Data
+    data: FixtureData
     setting: str
     right: bool = False
 
@@ -51,9 +61,9 @@ _HEALTHY = {one.name: one for one in (*HEALTHY, *FAST, *ON_GRAPHS)}
 assert len(_PLANTS) == len(CATALOGUE) + len(UNKNOWN), "two faults of one name"
 
 
-def planted(plants: list[Plant], data: Data) -> list[Case]:
+def planted(plants: list[Plant], data: FixtureData) -> list[Trial]:
     """Return the faults in one fixture."""
-    return [Case(f"{one.kind} {one.name}", data, one.setting) for one in plants]
+    return [Trial(f"{one.kind} {one.name}", data, one.setting) for one in plants]
 
 
 def one_of_each(plants: tuple[Plant, ...], turn: int = 0) -> list[Plant]:
@@ -68,22 +78,22 @@ def one_of_each(plants: tuple[Plant, ...], turn: int = 0) -> list[Plant]:
     return [group[turn % len(group)] for group in kinds.values()]
 
 
-def running(programs: tuple[Healthy, ...], data: Data, *settings: str) -> list[Case]:
+def running(programs: tuple[Healthy, ...], data: FixtureData, *settings: str) -> list[Trial]:
     """Return right programs on fixtures of several settings."""
-    return [Case(one.name, data, setting, True) for setting in settings for one in programs]
+    return [Trial(one.name, data, setting, True) for setting in settings for one in programs]
 
 
 #: All right programs
 EVERY = (*HEALTHY, *FAST)
 
 
-def quick() -> list[Case]:
+def quick() -> list[Trial]:
     """Return a fault of each kind and every right program, on small noisy images; of losses alone no program."""
     return planted(one_of_each(CATALOGUE), SMALL) + running(EVERY, SMALL, "plain") + running(
         ON_GRAPHS, SMALL, GRAPH, SKIPPED, RESIDUAL, CLASSIFIER, KAN)
 
 
-def full() -> list[Case]:
+def full() -> list[Trial]:
     """Return everything on small images; some kinds with every other size, loss scale and images; and what has none."""
     every = tuple(name for name in SETTINGS if name not in (*BRIGHT, *GRAPHS))
     cases = planted(list(CATALOGUE), SMALL) + running(HEALTHY, SMALL, *every) + running(FAST, SMALL, "plain", "wide")

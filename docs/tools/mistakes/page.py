@@ -20,7 +20,7 @@ import numpy as np
 
 from bridge.common.atomic_file import write_text
 from bridge.common.number_format import short
-from bridge.report.error_map import ErrorMap
+from bridge.report.drawing.error_map import ErrorMap
 from bridge.report.headline import WORDS, headline
 from docs.tools import drawing
 from docs.tools.mistakes.catalogue import MISTAKES

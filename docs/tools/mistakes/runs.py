@@ -15,7 +15,7 @@ from bridge.judge.judge import Judgement, judge, judge_pair
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.report import print_report
-from bridge.report.error_map import ErrorMap, error_map
+from bridge.report.drawing.error_map import ErrorMap, error_map
 from bridge.report.headline import headline
 from bridge.report.html_page import page
 from bridge.validate.self_test.candidate import train

@@ -186,12 +186,12 @@ def test_a_capsule_is_taken_once(cuda: str, versioned: bool) -> None:
     a = DeviceArray.from_numpy(batch((2, 3, 1, 5), "float64", 9), cuda)
     capsule = a.__dlpack__(max_version=(1, 1) if versioned else None)
     assert ("dltensor_versioned" in repr(capsule)) == versioned
-    taken = dlpack.Taken("x", capsule)
+    taken = dlpack.TakenTensor("x", capsule)
     assert (taken.address, taken.shape, taken.strides) == (a.operand.address, (2, 3, 1, 5), (15, 5, 5, 1))
     assert (taken.dtype, taken.device, taken.read_only) == ("float64", (2, 0), False)
     assert "used_dltensor" in repr(capsule)
     with pytest.raises(bridge.ArgumentTypeError, match=r"^x: __dlpack__ gave .*expected a capsule that is not"):
-        dlpack.Taken("x", capsule)
+        dlpack.TakenTensor("x", capsule)
     del a, capsule
     assert live() == start + 1
     del taken
@@ -202,9 +202,9 @@ def test_what_dlpack_asks_for(cuda: str) -> None:
     """Another device is refused with BufferError; a copy is a copy; every element type has its code."""
     for dtype in DTYPES:
         a = DeviceArray.empty((2, 3), dtype, cuda)
-        taken = dlpack.Taken("x", a.__dlpack__(stream=1))
+        taken = dlpack.TakenTensor("x", a.__dlpack__(stream=1))
         assert (taken.dtype, taken.address) == (dtype, a.operand.address)
-        copied = dlpack.Taken("x", a.__dlpack__(copy=True))
+        copied = dlpack.TakenTensor("x", a.__dlpack__(copy=True))
         assert copied.address != a.operand.address
     with pytest.raises(BufferError, match="dl_device"):
         a.__dlpack__(dl_device=(1, 0))
@@ -225,13 +225,13 @@ def test_strange_capsules(cuda: str) -> None:
         capsule = a.__dlpack__(max_version=(1, 0))
         change(dlpack.VersionedManaged.from_address(dlpack._get(capsule, b"dltensor_versioned")))
         with pytest.raises(bridge.ArgumentTypeError, match=f"^x: .*{message}"):
-            dlpack.Taken("x", capsule)
+            dlpack.TakenTensor("x", capsule)
         del capsule
     assert dlpack.given_count() == 0
     capsule = a.__dlpack__(max_version=(1, 0))
     managed = dlpack.VersionedManaged.from_address(dlpack._get(capsule, b"dltensor_versioned"))
     managed.flags, managed.tensor.byte_offset, managed.tensor.strides = dlpack.READ_ONLY, 16, None
-    taken = dlpack.Taken("x", capsule)
+    taken = dlpack.TakenTensor("x", capsule)
     assert (taken.read_only, taken.address, taken.strides) == (True, a.operand.address + 16, None)
     del a, capsule, taken
     assert live() == start

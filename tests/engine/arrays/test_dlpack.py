@@ -56,7 +56,7 @@ def test_ours_may_be_written_to(copied: bool) -> None:
     """That nobody else has the memory is another bit of the flags than that nobody may write to it."""
     array = batch((2, 3), "float32", 1)
     capsule = dlpack.give(array, array.ctypes.data, array.shape, "float32", HOST, versioned=True, copied=copied)
-    assert not dlpack.Taken("x", capsule).read_only
+    assert not dlpack.TakenTensor("x", capsule).read_only
     gc.collect()
     assert dlpack.given_count() == 0
 
@@ -65,17 +65,17 @@ def test_ours_may_be_written_to(copied: bool) -> None:
 def test_we_take_those_of_torch_and_numpy(version: dict[str, Any]) -> None:
     """Strides in elements, offsets, read-only memory; the deleter frees it."""
     tensor = torch.arange(24, dtype=torch.bfloat16).reshape(2, 3, 4)[1:, :, ::2]
-    taken = dlpack.Taken("x", tensor.__dlpack__(**version))
+    taken = dlpack.TakenTensor("x", tensor.__dlpack__(**version))
     assert (taken.address, taken.shape, taken.strides) == (tensor.data_ptr(), (1, 3, 2), tensor.stride())
     assert (taken.dtype, taken.device, taken.read_only) == ("bfloat16", HOST, False)
     array = batch((2, 3), "float32", 2)
     alive = weakref.ref(array)
     if version and np.lib.NumpyVersion(np.__version__) >= "2.1.0":
         array.flags.writeable = False
-        taken = dlpack.Taken("x", array.__dlpack__(**version))
+        taken = dlpack.TakenTensor("x", array.__dlpack__(**version))
         assert taken.read_only
     else:
-        taken = dlpack.Taken("x", array.__dlpack__())
+        taken = dlpack.TakenTensor("x", array.__dlpack__())
         assert not taken.read_only
     assert (taken.address, taken.shape, taken.dtype) == (array.ctypes.data, (2, 3), "float32")
     del array
@@ -90,12 +90,12 @@ def test_other_types_are_refused_and_freed() -> None:
     array = np.arange(5)
     alive = weakref.ref(array)
     with pytest.raises(ArgumentTypeError, match=r"^x: DLPack type 0 of 64 bits and 1 lanes, expected float32"):
-        dlpack.Taken("x", array.__dlpack__())
+        dlpack.TakenTensor("x", array.__dlpack__())
     del array
     gc.collect()
     assert alive() is None
     with pytest.raises(ArgumentTypeError, match=r"^x: __dlpack__ gave 7, expected a capsule"):
-        dlpack.Taken("x", 7)
+        dlpack.TakenTensor("x", 7)
 
 
 LAST = """

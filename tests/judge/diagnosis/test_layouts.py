@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bridge.judge.diagnosis.layouts import Layout, Order, layouts
+from bridge.judge.diagnosis.layouts import AxisLayout, SliceOrder, layouts
 from tests.helpers.loops import looped
 
 Array = np.ndarray
@@ -28,25 +28,25 @@ def test_maps_are_numpy(axes: tuple[int, ...], flips: tuple[int, ...]) -> None:
     """Reversed; then written as the permuted shape and read as the declared one, or the other way."""
     turned = flipped(W, flips)
     written = np.ascontiguousarray(turned.transpose(axes)).reshape(KCRS)
-    np.testing.assert_array_equal(Layout(axes, True, flips, "kcrs")(W), written)
+    np.testing.assert_array_equal(AxisLayout(axes, True, flips, "kcrs")(W), written)
     # Memory in the declared order, read as if it held the permuted one, put back under the names of the axes
     read = turned.reshape([KCRS[axis] for axis in axes]).transpose(np.argsort(axes))
-    np.testing.assert_array_equal(Layout(axes, False, flips, "kcrs")(W), read)
+    np.testing.assert_array_equal(AxisLayout(axes, False, flips, "kcrs")(W), read)
 
 
 def test_source_of_a_few_elements() -> None:
-    layout, few = Layout((2, 0, 3, 1), True, (1,), "kcrs"), np.array([7, 99, 0, 7, 119])
+    layout, few = AxisLayout((2, 0, 3, 1), True, (1,), "kcrs"), np.array([7, 99, 0, 7, 119])
     np.testing.assert_array_equal(layout.source(few, KCRS), layout.source(np.arange(120), KCRS)[few])
 
 
 def test_layouts_compose() -> None:
     """One that is read, then another: their maps one after the other."""
-    one, other = Layout((0, 1, 3, 2), True, (2,), "kcrs"), Layout((3, 2, 1, 0), False, (), "kcrs")
+    one, other = AxisLayout((0, 1, 3, 2), True, (2,), "kcrs"), AxisLayout((3, 2, 1, 0), False, (), "kcrs")
     both = one.source(other.source(np.arange(120), KCRS), KCRS)
     np.testing.assert_array_equal(other(one(W)).ravel(), W.ravel()[both])
 
 
-def found(wrong: Array, shape: tuple[int, ...] = KCRS, names: str = "kcrs", which: str = "all") -> list[Layout]:
+def found(wrong: Array, shape: tuple[int, ...] = KCRS, names: str = "kcrs", which: str = "all") -> list[AxisLayout]:
     """The layouts that make it of the right tensor."""
     right = np.arange(float(np.prod(shape))).reshape(shape)
     return [layout for layout in layouts(shape, names, which) if np.array_equal(layout(right), wrong)]
@@ -160,6 +160,6 @@ def test_large_tensors_are_told_apart_by_a_part() -> None:
 
 
 def test_slices_in_another_order() -> None:
-    order = Order(axis=1, order=(2, 0, 3, 1))
+    order = SliceOrder(axis=1, order=(2, 0, 3, 1))
     np.testing.assert_array_equal(order(W), W[:, [2, 0, 3, 1]])
-    assert order != Order(axis=1, order=(0, 2, 3, 1))
+    assert order != SliceOrder(axis=1, order=(0, 2, 3, 1))

@@ -15,7 +15,7 @@ from bridge.exchange.model import Conv2d
 from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.hypothesis import Added, Framed, Moved, Passed, Read, Scaled, with_layer, with_operand
-from bridge.judge.diagnosis.layouts import Order, layouts
+from bridge.judge.diagnosis.layouts import SliceOrder, layouts
 from bridge.judge.diagnosis.operations import Bounded, Given, Operation
 from bridge.judge.diagnosis.padding import MODES, window
 from bridge.judge.diagnosis.value_faults import Kept
@@ -115,7 +115,7 @@ class TestConvolutions:
             *({"moved": s} for s in SHIFTS),
             {"images": (0, 3)},
             {"images": (0, 0, 3)},
-            {"read_x": Order(0, (1, 1, 0, 2, 4))},
+            {"read_x": SliceOrder(0, (1, 1, 0, 2, 4))},
         ],
         ids=str,
     )

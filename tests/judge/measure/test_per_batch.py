@@ -22,7 +22,7 @@ from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.judge.repeatability import Runs, compare_runs
-from bridge.report.error_map import error_map, worth_a_map
+from bridge.report.drawing.error_map import error_map, worth_a_map
 from bridge.report.html_page import page
 from reference.export import export
 from reference.settings import ExportSettings

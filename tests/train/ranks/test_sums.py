@@ -15,7 +15,7 @@ from bridge.common.errors import ArgumentError, BridgeError
 from bridge.train.ranks.communicator import Alone, Communicator, RankError, together
 from bridge.train.ranks.launcher import found, join
 from bridge.train.ranks.sameness import check_same
-from bridge.train.ranks.sums import BLOCK, Parts, add_up, gather_numbers
+from bridge.train.ranks.sums import BLOCK, RankParts, add_up, gather_numbers
 from tests.helpers.ranks import in_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -32,7 +32,7 @@ def tensors(rank: int, k: int, dtype: str = "float32") -> dict[str, np.ndarray]:
 def test_a_mean_of_unequal_parts(size: int, dtype: str) -> None:
     """To the last digit in float32, the same bits on all ranks; what ranks say arrives as it is."""
     counts = tuple(range(1, size + 1))
-    parts = Parts((1,) * size, tuple(map(float, counts)), float(sum(counts)))
+    parts = RankParts((1,) * size, tuple(map(float, counts)), float(sum(counts)))
     got = in_threads(size, lambda ranks: add_up(ranks, [tensors(ranks.rank, 0, dtype)], parts,
                                                 np.array([float(ranks.rank), np.pi])))
     for sums, said in got:
@@ -52,7 +52,7 @@ def test_images_are_added_in_their_order_whoever_brings_them() -> None:
     for size in (1, 2, 3, 4):
         begins = [6 * r // size for r in range(size + 1)]
         counts = tuple(b - a for a, b in pairwise(begins))
-        parts = Parts(counts, (1.0,) * size, 6.0)
+        parts = RankParts(counts, (1.0,) * size, 6.0)
         results += in_threads(size, lambda ranks, begins=begins, parts=parts: add_up(
             ranks, whole[begins[ranks.rank]:begins[ranks.rank + 1]], parts, np.zeros(0))[0])
     assert len(results) == 10
@@ -67,7 +67,7 @@ def test_large_tensors_are_added_in_blocks() -> None:
     size = 5 * BLOCK + 7
     for counts in ((1, 1), (2, 1)):
         mine = [[np.random.default_rng((r, k)).standard_normal(size) for k in range(n)] for r, n in enumerate(counts)]
-        parts = Parts(counts, (3.0, 0.5), 2.0)
+        parts = RankParts(counts, (3.0, 0.5), 2.0)
         got = in_threads(2, lambda ranks, mine=mine, parts=parts: add_up(
             ranks, [{"w": one} for one in mine[ranks.rank]], parts, np.zeros(0))[0]["w"])
         expected = np.zeros(size)
@@ -80,7 +80,7 @@ def test_large_tensors_are_added_in_blocks() -> None:
 def test_what_is_not_finite_or_overflows_arrives_everywhere() -> None:
     values = (np.float32(3e38), np.float32(np.nan), np.float32(3e38))
     got = in_threads(3, lambda ranks: add_up(ranks, [{"w": np.array([values[ranks.rank], 3e38], np.float32)}],
-                                             Parts((1, 1, 1), (1.0, 1.0, 1.0), 1.0), np.zeros(1))[0]["w"])
+                                             RankParts((1, 1, 1), (1.0, 1.0, 1.0), 1.0), np.zeros(1))[0]["w"])
     for one in got:
         assert np.isnan(one[0]) and one[1] == np.inf
 

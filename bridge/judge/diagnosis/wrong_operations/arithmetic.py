@@ -9,17 +9,17 @@ import numpy as np
 
 from bridge.judge.diagnosis.convolution_faults import order_detail
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
-from bridge.operations.arithmetic import Add, Arithmetic, Divide, Multiply, Prelu, Subtract
+from bridge.operations.arithmetic import Add, BinaryOperation, Divide, Multiply, Prelu, Subtract
 from bridge.operations.operation import Gradients, Number
 
 #: Of dy and both inputs
 Slopes = Callable[[Number, Number, Number], tuple[Number, Number]]
 #: What each is called
-WORDS: dict[type[Arithmetic], str] = {
+WORDS: dict[type[BinaryOperation], str] = {
     Add: "the sum", Subtract: "the difference", Multiply: "the product", Divide: "the quotient"}
 
 
-def arithmetic(node: Arithmetic) -> Wrong:
+def arithmetic(node: BinaryOperation) -> Wrong:
     """Yield one input alone, another operation, and other gradients."""
     for i, said in enumerate(("first", "second")):
         def one(xs: Numbers, w: Parameters, i: int = i) -> Number:
@@ -84,7 +84,7 @@ def divide(node: Divide) -> Wrong:
     yield from arithmetic(node)
 
 
-def _of_slopes(node: Arithmetic, said: str, slopes: Slopes) -> Wrong:
+def _of_slopes(node: BinaryOperation, said: str, slopes: Slopes) -> Wrong:
     """The same with other derivatives; each gradient is judged by itself."""
 
     def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:

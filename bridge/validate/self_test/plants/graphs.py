@@ -142,7 +142,7 @@ def _exchanged(self: GraphOperations, name: str, w: Tensor, g: Tensor, settings:
     return GraphOperations.adam(self, name, w, g, changed(settings, beta1=settings.beta2, beta2=settings.beta1))
 
 
-class Forgetful(GraphOperations):
+class ForgetsStates(GraphOperations):
     """The averages begin anew at every step, and so does its number."""
 
     def averages(self, name: str, g: Tensor, adam: Any) -> tuple[Tensor, Tensor]:
@@ -196,5 +196,5 @@ PLANTS: list[Plant] = [
     wrong(53, "eps inside the root", adam(_eps_inside)),
     wrong(53, "the bias correction of the next step", replaced(corrections=_next_correction)),
     wrong(53, "the betas exchanged", replaced(adam=_exchanged)),
-    wrong(53, "the averages forgotten", Forgetful),
+    wrong(53, "the averages forgotten", ForgetsStates),
 ]

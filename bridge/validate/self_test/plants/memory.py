@@ -17,7 +17,7 @@ from bridge.validate.self_test.plants.record import Plant, Scene, wrong
 Tensor = torch.Tensor
 
 
-class Memory(Operations):
+class KeepsResults(Operations):
     """Keeps what it computed in the last call of an operation of a layer."""
 
     #: which operation, of which layer, and what it gives: (right, before or None) -> Tensor
@@ -48,12 +48,12 @@ def remembering(
 ) -> type[Operations]:
     """An operation that gives ``change(right, before)`` from its second call on."""
 
-    def operation(self: Memory, layer_: Any, *arguments: Any) -> Tensor:
+    def operation(self: KeepsResults, layer_: Any, *arguments: Any) -> Tensor:
         name = layer_ if isinstance(layer_, str) else layer_.name
         return self.passed(name, getattr(Operations, method)(self, layer_, *arguments))
 
     body = {"layer": layer, "running": running, "change": lambda self, right, before: change(right, before)}
-    return type("Remembering", (Memory,), body | {method: operation})
+    return type("Remembering", (KeepsResults,), body | {method: operation})
 
 
 class PreviousWeights(Operations):

@@ -15,7 +15,7 @@ from bridge.validate.self_test.plants.record import Plant, wrong
 Tensor = torch.Tensor
 
 
-class Kept(Operations):
+class KeepsOperands(Operations):
     """Keeps the operands of every operation by its method and the name of its layer."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -27,7 +27,7 @@ def taking(layer: str, method: str, place: int, other: str, of: str, at: int) ->
     """An operation of a layer takes as its operand number `place` the operand `at` of another operation."""
 
     def keeping(name: str) -> Callable[..., Tensor]:
-        def operation(self: Kept, layer_: Any, *arguments: Any) -> Tensor:
+        def operation(self: KeepsOperands, layer_: Any, *arguments: Any) -> Tensor:
             own = layer_ if isinstance(layer_, str) else layer_.name
             self.kept[name, own] = arguments
             if (own, name) == (layer, method):
@@ -37,7 +37,7 @@ def taking(layer: str, method: str, place: int, other: str, of: str, at: int) ->
 
         return operation
 
-    return type("Taking", (Kept,), {name: keeping(name) for name in {method, of}})
+    return type("Taking", (KeepsOperands,), {name: keeping(name) for name in {method, of}})
 
 
 class LateTarget(Operations):

@@ -10,7 +10,7 @@ from html import escape
 
 import numpy as np
 
-from bridge.report.colours import (
+from bridge.report.drawing.colours import (
     DECADES,
     FIRST,
     GREY,
@@ -23,8 +23,8 @@ from bridge.report.colours import (
     indices,
     levels,
 )
-from bridge.report.error_map import ErrorMap
-from bridge.report.png import in_squares, inside_a_page, png, pooled
+from bridge.report.drawing.error_map import ErrorMap
+from bridge.report.drawing.png import in_squares, inside_a_page, png, pooled
 
 Array = np.ndarray
 Ticks = Sequence[str]

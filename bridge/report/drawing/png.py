@@ -13,13 +13,13 @@ import zlib
 
 import numpy as np
 
-from bridge.report.colours import NOTHING, PALETTE, Colour
+from bridge.report.drawing.colours import NOTHING, PALETTE, Colour
 
 Array = np.ndarray
 
 
 def png(indices: Array, palette: list[Colour] = PALETTE) -> bytes:
-    """Return a PNG file of places in a palette of `bridge.report.colours`.
+    """Return a PNG file of places in a palette of `bridge.report.drawing.colours`.
 
     Parameters
     ----------

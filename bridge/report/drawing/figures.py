@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bridge.report.axes import BOTTOM, LEFT, RIGHT, TOP, LinearAxis, LogAxis, frame, line, log_axis, svg
-from bridge.report.error_map import ErrorMap
+from bridge.report.drawing.axes import BOTTOM, LEFT, RIGHT, TOP, LinearAxis, LogAxis, frame, line, log_axis, svg
+from bridge.report.drawing.error_map import ErrorMap
 
 Array = np.ndarray
 

@@ -12,7 +12,7 @@ from html import escape
 
 from bridge.common.number_format import short
 from bridge.judge.measure.findings import Judged
-from bridge.report.axes import LogAxis
+from bridge.report.drawing.axes import LogAxis
 from bridge.report.table import shortened
 
 #: Pixels from row to row, above the first and below the last, and over which the dots of a row are spread
