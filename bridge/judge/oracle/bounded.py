@@ -66,6 +66,8 @@ class Bounded:
     #: what a formula calls this number, and its axes; empty where it does not say
     label = ""
     axes: tuple[str, ...] = ()
+    #: which call of a formula that is watched has made it
+    call: int | None = None
 
     def __init__(self, value: Array, error: Array | float, arithmetic: Arithmetic, terms: float = 1) -> None:
         self.value = np.asarray(value, dtype=np.float64)
@@ -286,6 +288,7 @@ class Bounded:
                 other = other()
         error = np.minimum(other.error, at_most * np.abs(self.value)) if at_most < math.inf else other.error
         found = Bounded(self.value, np.maximum(self.error, error), self.arithmetic, max(self.terms, other.terms))
+        found.call = self.call
         return found.named(self.label, *self.axes)
 
     def _never_exact(self, error: Array, exact: Array) -> Array:

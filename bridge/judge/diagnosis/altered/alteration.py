@@ -48,10 +48,10 @@ class Extents:
 
     @property
     def products(self) -> dict[int, str]:
-        """Return all products of up to three extents, each with the shortest words."""
+        """Return all products of up to four extents, each with the shortest words."""
         found: dict[int, str] = {}
         names = [name for name, n in self.by_name.items() if n > 1]
-        for count in (1, 2, 3):
+        for count in (1, 2, 3, 4):
             for chosen in itertools.combinations(names, count):
                 found.setdefault(math.prod(self.by_name[name] for name in chosen), " * ".join(chosen))
         return found
@@ -68,7 +68,6 @@ WITHOUT = {
     "constant": "a number of the formula, fitted where it meets another one",
     "constants": "numbers of a table",
     "by_terms": "of the bound alone",
-    "averaged": "its count is altered as that of a quotient, by `arithmetic.quotients`",
     "convolved": "mistakes of convolutions are in `bridge.judge.diagnosis.convolution_faults`",
     "data_gradient": "as `convolved`",
     "filter_gradient": "as `convolved`",

@@ -34,7 +34,7 @@ def added(call: Call, extents: Extents) -> Alterations:
     """Yield sums of two numbers, other terms of them."""
     a, b = call.first.label, call.second.label
     yield Alteration("term", f"{b} is not added to {a}", _with(lambda x, y: x))
-    yield Alteration("term", f"{a} is missing where {b} is added to it", _with(lambda x, y: y))
+    yield Alteration("term", f"{b} alone, without {a}", _with(lambda x, y: y))
     yield Alteration("term", f"{b} is added to {a} twice", _with(lambda x, y: x + y + y))
     yield Alteration("term", f"{a} is taken twice where {b} is added to it", _with(lambda x, y: x + y + x))
     yield Alteration("term", f"{b} is subtracted from {a}, not added", _with(lambda x, y: x - y))
@@ -52,7 +52,7 @@ def subtracted(call: Call, extents: Extents) -> Alterations:
         return _with((lambda x, y: change(y, x)) if back else change)
 
     yield Alteration("term", f"{b} is not subtracted from {a}", of(lambda x, y: x))
-    yield Alteration("term", f"{a} is missing where {b} is subtracted from it", of(lambda x, y: -y if isinstance(
+    yield Alteration("term", f"-{b} alone, without {a}", of(lambda x, y: -y if isinstance(
         y, Bounded) else -1.0 * y))
     yield Alteration("term", f"{b} is subtracted from {a} twice", of(lambda x, y: x - y - y))
     yield Alteration("term", f"{a} is taken twice where {b} is subtracted from it", of(lambda x, y: x - y + x))
@@ -66,7 +66,7 @@ def multiplied(call: Call, extents: Extents) -> Alterations:
     """Yield products, other factors of them."""
     a, b = call.first.label, call.second.label
     yield Alteration("factor", f"{a} is not multiplied by {b}", _with(lambda x, y: x))
-    yield Alteration("factor", f"{a} is missing where it is multiplied by {b}", _with(lambda x, y: y))
+    yield Alteration("factor", f"{b} is not multiplied by {a}", _with(lambda x, y: y))
     yield Alteration("factor", f"{a} is multiplied by {b} twice", _with(lambda x, y: x * y * y))
     yield Alteration("factor", f"{b} is multiplied by {a} twice", _with(lambda x, y: x * y * x))
     yield Alteration("factor", f"{a} is divided by {b}, not multiplied", _with(lambda x, y: x / y))

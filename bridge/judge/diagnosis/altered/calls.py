@@ -93,6 +93,8 @@ class Recorder:
     settings: Mapping[float, str] = field(default_factory=dict)
     other_way: bool = False
     calls: list[Call] = field(default_factory=list)
+    _used: list[set[int]] = field(default_factory=list)
+    _choices: dict[int, tuple[Choice, int]] = field(default_factory=dict)
 
     def __call__(self, method: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
         """Make the call and note it."""
@@ -101,11 +103,35 @@ class Recorder:
         operands = tuple(self._operand(one) for one in arguments)
         label = _label(method.__name__, operands)
         rest = tuple(one for one in arguments if not isinstance(one, Bounded | Choice))
+        self._used.append(set().union(*map(self._made_by, arguments)))
+        self._note(found, len(self.calls))
         self.calls.append(Call(len(self.calls), method.__name__, operands, label, _shape(found), rest))
         if isinstance(found, Bounded) and not found.label:
             axes = next((one.axes for one in operands if one.axes and len(one.shape) == len(found.shape)), ())
             found.named(label, *axes)
         return found
+
+    def _note(self, found: Any, at: int) -> None:
+        """Remember which call has made a result, which is kept, so that its identity stays its own."""
+        if isinstance(found, Bounded):
+            found.call = at
+        elif isinstance(found, Choice):
+            self._choices[id(found)] = found, at
+
+    def _made_by(self, one: Any) -> set[int]:
+        """The calls that a number follows from at once."""
+        if isinstance(one, list | tuple):
+            return set().union(*map(self._made_by, one))
+        at = self._choices[id(one)][1] if id(one) in self._choices else getattr(one, "call", None)
+        return set() if at is None else {at}
+
+    def before(self, found: Any) -> list[Call]:
+        """Return the calls that a result follows from, in their order."""
+        wanted = self._made_by(found)
+        for at in reversed(range(len(self.calls))):
+            if at in wanted:
+                wanted |= self._used[at]
+        return [call for call in self.calls if call.at in wanted]
 
     def _operand(self, one: Any) -> Operand:
         if isinstance(one, Bounded):
@@ -135,12 +161,11 @@ class Altering:
         return method(*given, **named) if change is None else change(lambda *g: method(*g, **named), *given)
 
 
-def calls_of(formula: Callable[[], object], settings: Mapping[float, str], *, other_way: bool = False) -> list[Call]:
-    """Return the calls that a formula makes."""
+def calls_of(formula: Callable[[], Bounded], settings: Mapping[float, str], *, other_way: bool = False) -> list[Call]:
+    """Return the calls that what a formula gives follows from."""
     recorder = Recorder(settings, other_way)
     with watched(recorder):
-        formula()
-    return recorder.calls
+        return recorder.before(formula())
 
 
 def with_changes(formula: Callable[..., Any], changes: Mapping[int, Change], other_way: bool = False

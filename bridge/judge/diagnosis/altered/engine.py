@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,19 +76,8 @@ class Evaluated:
         return self.with_owner(changed(owner, **methods))
 
     def calls(self, *, other_way: bool = False) -> list[Call]:
-        """Return the calls on which the tensor depends."""
-        found = calls_of(self._evaluate, self._settings, other_way=other_way)
-        return [call for call in found if self._matters(call, other_way)]
-
-    def _matters(self, call: Call, other_way: bool) -> bool:
-        right = self._plain if not other_way else self.altered({}, True).values()
-        with np.errstate(all="ignore"):
-            other = self.altered({call.at: _disturbed}, other_way).values()
-        return not np.array_equal(right, other, equal_nan=True)
-
-    @cached_property
-    def _plain(self) -> Array:
-        return self.altered({}).values()
+        """Return the calls that the tensor follows from."""
+        return calls_of(self._evaluate, self._settings, other_way=other_way)
 
     @property
     def _settings(self) -> dict[float, str]:
@@ -130,36 +118,33 @@ class Evaluated:
                     found[f"{one.name}[{i}]" if len(values) > 1 else one.name] = n
         return Extents(found)
 
-    def _evaluate(self) -> object:
+    def _evaluate(self) -> bounded.Bounded:
         """The formula itself, of operands that have names."""
         right, exact = self.right, Arithmetic(0.0)
         if isinstance(right, Criterion):
             y, target = bounded.Bounded(right.y.value, 0.0, exact), bounded.Bounded(right.target, 0.0, exact)
-            return (right.loss.backward if right.gradient else right.loss.forward)(
+            loss: bounded.Bounded = (right.loss.backward if right.gradient else right.loss.forward)(
                 y.named("the output"), target.named("the target"))
+            return loss
         inputs = [bounded.Bounded(one.value, 0.0, exact).named(name)
                   for one, name in zip(right.inputs, _names(right), strict=True)]
         parameters = {name: bounded.Bounded(w, 0.0, exact).named(f"the {name}")
                       for name, w in right.parameters.items()}
+        found: bounded.Bounded
         if right.state:
-            return right.node.new_state(inputs, parameters)
-        if right.dy is None:
-            return right.node.forward(inputs, parameters)
-        return right.node.backward(bounded.Bounded(right.dy.value, 0.0, exact).named("dy"), inputs, parameters)
+            found = right.node.new_state(inputs, parameters)[right.state]
+        elif right.dy is None:
+            found = right.node.forward(inputs, parameters)
+        else:
+            dy = bounded.Bounded(right.dy.value, 0.0, exact).named("dy")
+            of_inputs, of_parameters = right.node.backward(dy, inputs, parameters)
+            found = of_parameters[right.gradient] if isinstance(right.gradient, str) else of_inputs[right.gradient or 0]
+        return found
 
 
 def hypothesis(key: str, detail: str, operation: Operation, *, fitted: bool = False) -> Hypothesis:
     """Return what an altered formula explains."""
     return Hypothesis((kind(key),), detail, operation, fitted, altered=True)
-
-
-def _disturbed(method: Callable[..., Any], *given: Any) -> Any:
-    """Nearly what a call gives, another thing in each element."""
-    found = method(*given)
-    if isinstance(found, bounded.Choice):
-        return bounded.Choice(~found.true, found.doubt)
-    noise = np.random.default_rng(0).uniform(1, 2, found.shape) * 2.0**-8
-    return found.moved(lambda a: a * (1 + noise) + noise * (a == 0))
 
 
 def altered_formulas(right: Operation, target: Target) -> Iterator[Hypotheses]:
