@@ -225,7 +225,7 @@ def _fit(name: str, right: float, with_number: Callable[[float], Operation], tar
     with np.errstate(all="ignore"):
         known = fitted(right, predict, target.found, target.bound, target.u)
     if known is not None:
-        yield hypothesis("constant", f"{name} is {said(*known)} in place of {right:.6g}", with_number(known[0]),
+        yield hypothesis("constant", f"{name} is {said(*known, right)} in place of {right:.6g}", with_number(known[0]),
                          fitted=True)
 
 

@@ -32,8 +32,8 @@ ITSELF = 8
 KNOWN = {"1/sqrt(2)": math.sqrt(0.5), "sqrt(2)": math.sqrt(2.0), "sqrt(2/pi)": math.sqrt(2 / math.pi),
          "1/sqrt(pi)": 1 / math.sqrt(math.pi), "2/sqrt(pi)": 2 / math.sqrt(math.pi), "pi": math.pi, "e": math.e,
          "1/sqrt(2 pi)": 1 / math.sqrt(2 * math.pi), "log(2)": math.log(2.0), "1/log(2)": 1 / math.log(2.0)}
-#: Digits of a constant that a claim about it needs
-DIGITS = 1e-4
+#: Digits of a constant that a claim about it needs, and one that it is made of the right one in a simple way
+DIGITS, SIMPLE = 1e-4, 1e-2
 
 
 def fewer_bits(call: Call) -> Alterations:
@@ -95,16 +95,20 @@ def fitted(start: float, predict: Predict, found: Array, bound: Array, u: float)
     return None if abs(number - start) <= ITSELF * u * abs(start) + 4 * known else (number, known)
 
 
-def said(number: float, known: float) -> str:
-    """Return a number in words; an expression only where it agrees to all digits that the data have.
+def said(number: float, known: float, right: float) -> str:
+    """Return a number in words; an expression, or what is made of the right one, only where all digits agree that the
+    data have.
 
-    >>> said(0.70710678, 1e-8), said(0.3333, 1e-2), said(0.25, 1e-9)
-    ('1/sqrt(2) = 0.707107', '0.3333', '0.25')
+    >>> said(0.70710678, 1e-8, 1.0), said(0.3333, 1e-2, 1.0), said(0.25, 1e-9, 1.0), said(-0.0099999, 1e-6, 0.01)
+    ('1/sqrt(2) = 0.707107', '0.3333', '0.25', '-0.01')
     """
-    if known <= DIGITS * abs(number):
-        for words, value in (*KNOWN.items(), *((f"-{one}", -value) for one, value in KNOWN.items()), *_fractions()):
-            if abs(number - value) <= known + 1e-12 * abs(value):
-                return f"{words} = {value:.6g}" if words != f"{value:.6g}" else words
+    made = (right * factor for factor in (-1, 2, 0.5, -2, -0.5))
+    for value in (*made, 1 - right, right * right):
+        if abs(number - value) <= known <= SIMPLE * abs(number):
+            return f"{value:.6g}"
+    for words, value in (*KNOWN.items(), *((f"-{one}", -value) for one, value in KNOWN.items()), *_fractions()):
+        if abs(number - value) <= known + 1e-12 * abs(value) and known <= DIGITS * abs(number):
+            return f"{words} = {value:.6g}" if words != f"{value:.6g}" else words
     return f"{number:.6g}"
 
 
