@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.judge.diagnosis import output_faults
-from bridge.judge.diagnosis.altered.engine import Target, altered_formulas
+from bridge.judge.diagnosis.altered.engine import Target, altered_formulas, formula_of
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
@@ -52,7 +52,7 @@ MOST_NAMED, MOST_CONFIRMED = 12, 48
 #: Numbers from which on a prediction is not near all of them by chance
 MANY = 16
 #: Rules of optimisers, which explain more than this share of the error, or nothing
-RULES_OF_UPDATES, HALF = {"adam", "momentum", "weight_decay", "learning_rate"}, 0.5
+RULES_OF_UPDATES, HALF = {"adam", "momentum", "weight_decay", "learning_rate", "term", "factor", "constant"}, 0.5
 #: Seconds for formulas that are altered
 ALTERING = 20.0
 #: Seconds for the search of two faults; with what is tried before them less than a tensor gets of the usual time
@@ -238,12 +238,13 @@ class Search:
     def _altered(self) -> None:
         """The formula of the operation with a call altered; of those that come to the same, the first is the simplest.
         """
-        if self.case.updating is not None:
+        formula = formula_of(self.case.right, self.case.updating)
+        if formula is None:
             return
         limit, self.trying = self.trying, min(self.trying, now() + ALTERING)
         target = Target(self.sample, self.target, self.bound, self.arithmetic.u)
         known = {one.predicted.astype(np.float32).tobytes() for one in self.tried}
-        for stage in altered_formulas(self.case.right, target):
+        for stage in altered_formulas(formula, target):
             for one in stage:
                 if self.late:
                     break

@@ -98,9 +98,13 @@ def divided(call: Call, extents: Extents) -> Alterations:
 def counts(call: Call, extents: Extents) -> Alterations:
     """Yield quotients by another count."""
     count = call.second.number
-    if count is None:
-        return
     what = call.first.label
+    if count is None or not count.is_integer():
+        if count is not None:
+            yield Alteration("factor", f"{what} is not divided by {call.second.label}", lambda method, x, *rest: x)
+            yield Alteration("factor", f"{what} is multiplied by {call.second.label}, not divided",
+                             lambda method, x, n, *rest: x * n)
+        return
     usual = {count - 1: f"{count:g} - 1", count + 1: f"{count:g} + 1", 1.0: "1, so it is a sum"}
     usual |= {float(n): name for n, name in extents.products.items()}
     odd = {2 * count: f"2 * {count:g}", count / 2: f"{count:g} / 2", count**2: f"{count:g}**2"}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -159,6 +159,24 @@ class Altering:
         at, self.count = self.count, self.count + 1
         change = self.changes.get(at)
         return method(*given, **named) if change is None else change(lambda *g: method(*g, **named), *given)
+
+
+def settings_of(one: Any) -> dict[float, str]:
+    """Return what numbers of a formula are called, by the settings of an operation, a loss or an optimiser.
+
+    >>> from bridge.exchange.optimizers import Adam
+    >>> settings_of(Adam(0.25, beta2=0.875))[0.875], settings_of(Adam(0.25, beta2=0.875))[0.125]
+    ('beta2', '1 - beta2')
+    """
+    found: dict[float, str] = {}
+    known = {each.name: value for each in fields(one) if isinstance(value := getattr(one, each.name), float)}
+    for name, value in known.items():
+        if value not in (0.0, 0.5, 1.0, 2.0):
+            found[value] = name
+    for name, value in known.items():
+        if value in found:
+            found.setdefault(1 - value, f"1 - {name}")
+    return found
 
 
 def calls_of(formula: Callable[[], Bounded], settings: Mapping[float, str], *, other_way: bool = False) -> list[Call]:

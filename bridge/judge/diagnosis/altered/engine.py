@@ -6,20 +6,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bridge.judge.diagnosis.altered import arithmetic, choices, functions, sums, windows  # noqa: F401
 from bridge.judge.diagnosis.altered.alteration import MAKERS, Alteration, Extents
-from bridge.judge.diagnosis.altered.calls import Call, Change, calls_of, with_changes
+from bridge.judge.diagnosis.altered.calls import Call, Change, calls_of, settings_of, with_changes
 from bridge.judge.diagnosis.altered.numbers import fewer_bits, fitted, said, with_constant
 from bridge.judge.diagnosis.altered.operands import changes
+from bridge.judge.diagnosis.altered.updates import UpdateFormula
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.formulas import Criterion, Formula
 from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis
 from bridge.judge.diagnosis.information import ENOUGH
 from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.diagnosis.wrong_operations.change import changed
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
@@ -77,24 +80,35 @@ class Evaluated:
 
     def calls(self, *, other_way: bool = False) -> list[Call]:
         """Return the calls that the tensor follows from."""
-        return calls_of(self._evaluate, self._settings, other_way=other_way)
-
-    @property
-    def _settings(self) -> dict[float, str]:
-        """What numbers of the formula are called."""
-        found: dict[float, str] = {}
-        for one in fields(self._owner):
-            value = getattr(self._owner, one.name)
-            if isinstance(value, float) and value not in (0.0, 0.5, 1.0, 2.0):
-                found[value] = one.name
-                found.setdefault(1 - value, f"1 - {one.name}")
-        return found
+        return calls_of(self._evaluate, settings_of(self._owner), other_way=other_way)
 
     @property
     def numbers(self) -> dict[str, float]:
         """Return the settings that are real numbers."""
         return {one.name: value for one in fields(self._owner)
                 if isinstance(value := getattr(self._owner, one.name), float)}
+
+    def with_number(self, name: str, number: float) -> Operation:
+        """Return the same by another setting."""
+        return self.with_owner(replace(self._owner, **{name: number}))
+
+    def operands(self) -> Iterator[tuple[str, str, Operation]]:
+        """Yield a kind, words, and what is made of whole operands that are other ones."""
+        right = self.right
+        if isinstance(right, Criterion):
+            for key, what, change in changes(right.target.shape):
+                yield key, f"the target {what}", right.replaced(target=change(right.target))
+            return
+        for i, (one, name) in enumerate(zip(right.inputs, _names(right), strict=True)):
+            for key, what, change in changes(one.value.shape):
+                inputs = (*right.inputs[:i], _changed(one, change), *right.inputs[i + 1:])
+                yield key, f"{name} {what}", right.replaced(inputs=inputs)
+        for name, w in right.parameters.items():
+            for key, what, change in changes(w.shape):
+                yield key, f"the {name} {what}", right.with_operand(name, change)
+        if right.dy is not None:
+            for key, what, change in changes(right.dy.value.shape):
+                yield key, f"dy {what}", right.replaced(dy=_changed(right.dy, change))
 
     @property
     def extents(self) -> Extents:
@@ -147,22 +161,28 @@ def hypothesis(key: str, detail: str, operation: Operation, *, fitted: bool = Fa
     return Hypothesis((kind(key),), detail, operation, fitted, altered=True)
 
 
-def altered_formulas(right: Operation, target: Target) -> Iterator[Hypotheses]:
+Altered = Evaluated | UpdateFormula
+
+
+def formula_of(right: Operation, updating: Updating | None) -> Altered | None:
+    """Return the formula of a tensor; None of what has none, as a copy or a convolution."""
+    if updating is not None:
+        return UpdateFormula(updating) if updating.trained is None else None
+    return Evaluated(right) if isinstance(right, Formula | Criterion) else None
+
+
+def altered_formulas(formula: Altered, target: Target) -> Iterator[Hypotheses]:
     """Yield what a formula gives with one call altered, then with several alike, then by another way to compute it.
 
     Parameters
     ----------
-    right : makes the tensor; of what is no formula nothing is yielded
     target : what constants are fitted to
 
     Yields
     ------
     hypotheses : stages; the later ones say less simple things
     """
-    if not isinstance(right, Formula | Criterion):
-        return
-    formula = Evaluated(right)
-    yield _operands(right)
+    yield (hypothesis(key, said, operation) for key, said, operation in formula.operands())
     yield _settings(formula, target)
     for other_way in (False, True):
         calls = formula.calls(other_way=other_way)
@@ -178,7 +198,7 @@ def _of_call(call: Call, extents: Extents) -> Iterator[Alteration]:
     yield from fewer_bits(call)
 
 
-def _alike(formula: Evaluated, made: list[tuple[Call, Alteration]], other_way: bool) -> Hypotheses:
+def _alike(formula: Altered, made: list[tuple[Call, Alteration]], other_way: bool) -> Hypotheses:
     """Several calls that do the same instead: all of them, or two."""
     groups: dict[tuple[str, str], list[tuple[Call, Alteration]]] = {}
     for call, one in made:
@@ -194,16 +214,13 @@ def _alike(formula: Evaluated, made: list[tuple[Call, Alteration]], other_way: b
                 {call.at: one.change for call, one in chosen}, other_way))
 
 
-def _settings(formula: Evaluated, target: Target) -> Hypotheses:
+def _settings(formula: Altered, target: Target) -> Hypotheses:
     """Another number in the place of a setting."""
     for name, right in formula.numbers.items():
-        def with_number(number: float, name: str = name) -> Operation:
-            return formula.with_owner(replace(formula._owner, **{name: number}))
-
-        yield from _fit(name, right, with_number, target)
+        yield from _fit(name, right, partial(formula.with_number, name), target)
 
 
-def _constants(formula: Evaluated, calls: list[Call], target: Target, other_way: bool) -> Hypotheses:
+def _constants(formula: Altered, calls: list[Call], target: Target, other_way: bool) -> Hypotheses:
     """Another number in the place of a constant."""
     for call in calls:
         if call.primitive not in WITH_CONSTANT or call.second.number is None:
@@ -232,24 +249,6 @@ def _fit(name: str, right: float, with_number: Callable[[float], Operation], tar
 def _names(right: Formula) -> list[str]:
     """What the inputs are called."""
     return ["the input"] if len(right.inputs) == 1 else [f"the output of {name}" for name in right.node.inputs]
-
-
-def _operands(right: Formula | Criterion) -> Iterator[Hypothesis]:
-    """A whole operand that is another one."""
-    if isinstance(right, Criterion):
-        for key, what, change in changes(right.target.shape):
-            yield hypothesis(key, f"the target {what}", right.replaced(target=change(right.target)))
-        return
-    for i, (one, name) in enumerate(zip(right.inputs, _names(right), strict=True)):
-        for key, what, change in changes(one.value.shape):
-            inputs = (*right.inputs[:i], _changed(one, change), *right.inputs[i + 1:])
-            yield hypothesis(key, f"{name} {what}", right.replaced(inputs=inputs))
-    for name, w in right.parameters.items():
-        for key, what, change in changes(w.shape):
-            yield hypothesis(key, f"the {name} {what}", right.with_operand(name, change))
-    if right.dy is not None:
-        for key, what, change in changes(right.dy.value.shape):
-            yield hypothesis(key, f"dy {what}", right.replaced(dy=_changed(right.dy, change)))
 
 
 def _changed(one: Bounded, change: Callable[[Array], Array]) -> Bounded:

@@ -103,13 +103,14 @@ def said(number: float, known: float, right: float) -> str:
     ('1/sqrt(2) = 0.707107', '0.3333', '0.25', '-0.01')
     """
     made = (right * factor for factor in (-1, 2, 0.5, -2, -0.5))
-    for value in (*made, 1 - right, right * right):
-        if abs(number - value) <= known <= SIMPLE * abs(number):
+    for value in (0.0, *made, 1 - right, right * right):
+        if abs(number - value) <= known <= SIMPLE * abs(value or right):
             return f"{value:.6g}"
     for words, value in (*KNOWN.items(), *((f"-{one}", -value) for one, value in KNOWN.items()), *_fractions()):
         if abs(number - value) <= known + 1e-12 * abs(value) and known <= DIGITS * abs(number):
             return f"{words} = {value:.6g}" if words != f"{value:.6g}" else words
-    return f"{number:.6g}"
+    digits = math.floor(math.log10(abs(number) / known)) if 0 < known < abs(number) else 6
+    return f"{number:.{min(max(digits, 2), 6)}g}"
 
 
 def _fractions() -> Iterator[tuple[str, float]]:
