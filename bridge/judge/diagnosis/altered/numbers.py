@@ -100,7 +100,7 @@ def said(number: float, known: float, right: float) -> str:
     data have.
 
     >>> said(0.70710678, 1e-8, 1.0), said(0.3333, 1e-2, 1.0), said(0.25, 1e-9, 1.0), said(-0.0099999, 1e-6, 0.01)
-    ('1/sqrt(2) = 0.707107', '0.3333', '0.25', '-0.01')
+    ('1/sqrt(2) = 0.707107', '0.33', '0.25', '-0.01')
     """
     made = (right * factor for factor in (-1, 2, 0.5, -2, -0.5))
     for value in (0.0, *made, 1 - right, right * right):

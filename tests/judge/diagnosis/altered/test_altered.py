@@ -165,8 +165,8 @@ PLANTED: dict[str, tuple[Operation, Array, str]] = {
 
 
 #: One of each kind of alteration
-OFTEN = ("sign of eps", "mean of a part", "next channel", "rolled", "mean of dy twice", "momentum", "a channel", "binary",
-         "absolute", "count", "last term", "previous", "smoothing", "delta")
+OFTEN = ("sign of eps", "mean of a part", "next channel", "rolled", "mean of dy twice", "momentum", "a channel",
+         "binary", "absolute", "count", "last term", "previous", "smoothing", "delta")
 
 
 @pytest.mark.parametrize("name", few(tuple(PLANTED), OFTEN.__contains__))
