@@ -82,14 +82,16 @@ class BatchNorm2d(Operation):
         """
         (x,) = inputs
         normal, scale = self._normalised(x, parameters)
-        distance = x - self._mean(x, parameters)
-        along_distance = dy * distance
-        found = {"weight": (dy * normal).or_as(along_distance * scale).sum(OVER), "bias": dy.sum(OVER)}
+        distance = (x - self._mean(x, parameters)).named("the distance from the mean")
+        along_distance = (dy * distance).named("dy times the distance from the mean")
+        along_normal = (dy * normal).named("dy times the normalised input").or_as(along_distance * scale)
+        found = {"weight": along_normal.sum(OVER), "bias": dy.sum(OVER)}
         factor = scale * _wide(parameters["weight"])
         if not self.training:
             return [dy * factor], found
         count = x.size // self.num_features
-        mean, along = (_wide(found[name] / count) for name in ("bias", "weight"))
+        mean = _wide(found["bias"] / count).named("the mean of dy")
+        along = _wide(found["weight"] / count).named("the mean of dy times the normalised input")
         slope = _wide(along_distance.sum(OVER) / count) * scale * scale * factor
         return [((dy - mean - normal * along) * factor).or_as((dy - mean) * factor - distance * slope)], found
 
@@ -113,19 +115,19 @@ class BatchNorm2d(Operation):
         return {"running_mean": mean.reshape((self.num_features,)), "running_var": variance}
 
     def _mean(self, x: Number, parameters: Mapping[str, Number]) -> Number:
-        return _wide(self._mean_of(x) if self.training else parameters["running_mean"])
+        return _wide(self._mean_of(x) if self.training else parameters["running_mean"]).named("the mean")
 
     def _normalised(self, x: Number, parameters: Mapping[str, Number]) -> tuple[Number, Number]:
         """x with mean 0 and variance 1, and the factor of each channel."""
-        distance = x - self._mean(x, parameters)
+        distance = (x - self._mean(x, parameters)).named("the distance from the mean")
         variance = self._variance(distance).or_as(
             lambda: self._of_squares(x), LOST) if self.training else parameters["running_var"]
-        scale = _wide(self._scale(variance))
-        return distance * scale, scale
+        scale = _wide(self._scale(variance)).named("the inverse deviation")
+        return (distance * scale).named("the normalised input"), scale
 
     def _variance(self, distance: Number) -> Number:
         """Of a batch, from the distances of its mean."""
-        return self._mean_of(distance.squared())
+        return self._mean_of(distance.squared()).named("the variance")
 
     def _mean_of(self, x: Number) -> Number:
         """Of each channel."""
@@ -166,6 +168,11 @@ class RowNorm(Operation):
     """
 
     eps: float
+    #: what the four extents are called
+    axes: ClassVar[tuple[str, ...]] = ("image", "group", "channel", "pixel")
+
+    def _rows(self, x: Number) -> Number:
+        return x.reshape(self._form(x.shape)).named(x.label, *self.axes)
 
     def _form(self, shape: Shape) -> Shape:
         """Those four extents of an input of this shape."""
@@ -176,7 +183,7 @@ class RowNorm(Operation):
 
         Many programs multiply out: one factor and one shift for each row, or for each number.
         """
-        x = inputs[0].reshape(self._form(inputs[0].shape))
+        x = self._rows(inputs[0])
         normal, scale = self._normalised(x)
         factor = scale
         if "weight" in parameters:
@@ -190,35 +197,36 @@ class RowNorm(Operation):
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients with respect to input, weight and bias, in the same two ways."""
-        x = inputs[0].reshape(self._form(inputs[0].shape))
-        dy = dy.reshape(x.shape)
+        x, dy = self._rows(inputs[0]), self._rows(dy)
         normal, scale = self._normalised(x)
-        distance = x - self._mean(x)
-        along = (dy * normal).or_as(dy * distance * scale)
+        distance = (x - self._mean(x)).named("the distance from the mean")
+        along = (dy * normal).named("dy times the normalised input").or_as(dy * distance * scale)
         found = {name: one.sum((0, 3)).reshape(parameters[name].shape)
                  for name, one in (("weight", along), ("bias", dy)) if name in parameters}
         if "weight" in parameters:
-            dy = dy * _of_columns(x, parameters["weight"])
-        slope = mean_of_rows(dy * distance) * scale * scale * scale
+            dy = (dy * _of_columns(x, parameters["weight"])).named("dy times the weight")
+        slope = mean_of_rows((dy * distance).named("dy times the distance from the mean")) * scale * scale * scale
         dx = (self._through(dy, normal) * scale).or_as((dy - mean_of_rows(dy)) * scale - distance * slope)
         return [dx.reshape(inputs[0].shape)], found
 
     def _through(self, dy: Number, normal: Number) -> Number:
         """Through mean and variance, too."""
-        return dy - mean_of_rows(dy) - normal * mean_of_rows(dy * normal)
+        along = mean_of_rows((dy * normal).named("dy times the normalised input"))
+        return dy - mean_of_rows(dy) - normal * along
 
     def _mean(self, x: Number) -> Number:
-        return mean_of_rows(x)
+        return mean_of_rows(x).named("the mean")
 
     def _normalised(self, x: Number) -> tuple[Number, Number]:
         """Rows with mean 0 and variance 1, and the factor of each."""
-        distance = x - self._mean(x)
+        distance = (x - self._mean(x)).named("the distance from the mean")
         scale = self._scale(self._variance(distance).or_as(lambda: self._of_squares(x), LOST))
-        return distance * scale, scale
+        scale = scale.named("the inverse deviation")
+        return (distance * scale).named("the normalised input"), scale
 
     def _variance(self, distance: Number) -> Number:
         """Of rows, from the distances of their means."""
-        return mean_of_rows(distance.squared())
+        return mean_of_rows(distance.squared()).named("the variance")
 
     def _of_squares(self, x: Number) -> Number:
         """The same as the mean square less the squared mean, as Flax has it: with fewer digits where that is large."""
@@ -240,6 +248,7 @@ class LayerNorm(RowNorm):
     elementwise_affine: bool = True
     bias: bool = True
     kind: ClassVar[str] = "layer_norm"
+    axes: ClassVar[tuple[str, ...]] = ("row", "group", "number", "number")
     sample_rank: ClassVar[int | None] = 0
 
     def parameter_shapes(self) -> dict[str, Shape]:

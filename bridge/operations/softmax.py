@@ -29,7 +29,7 @@ def _summed(x: Number) -> Number:
 
 def _below_largest(x: Number) -> Number:
     """What no exponential of overflows."""
-    return x - x.max((1,)).reshape((x.shape[0], 1, *x.shape[2:]))
+    return (x - x.max((1,)).reshape((x.shape[0], 1, *x.shape[2:]))).named("the input less its largest")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Softmax(_OverChannels):
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return ``y * (dy - sum(dy * y))`` from the output y, or the same multiplied out."""
-        y = self.forward(inputs, parameters)
+        y = self.forward(inputs, parameters).named("y")
         return [(y * (dy - _summed(dy * y))).or_as(y * dy - y * _summed(dy * y))], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
@@ -66,7 +66,8 @@ class LogSoftmax(_OverChannels):
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return ``dy - exp(y) * sum(dy)`` from the output y."""
-        return [dy - self.forward(inputs, parameters).exp() * _summed(dy)], {}
+        y = self.forward(inputs, parameters).named("y")
+        return [dy - y.exp() * _summed(dy)], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``x.log_softmax(1)``."""

@@ -16,6 +16,7 @@ from bridge.judge.arithmetic.own_inputs import sent_by_others
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison
+from bridge.judge.measure.per_batch import SUMS
 from bridge.judge.oracle.algorithm import transposed, turned_kernels
 from bridge.operations.graph import INPUT
 
@@ -67,7 +68,9 @@ def samples(pair: FilePair, comparison: Comparison) -> Iterator[Sample]:
     """Convolutions and data gradients that fail, and whose inputs are known, step by step."""
     for step in sorted({judged.step for judged in comparison.failures}):
         weights = pair.start if step == 0 else pair.parameters(pair.candidate, step)
-        failed = {judged.name: judged.statistic.at for judged in comparison.failures if judged.step == step}
+        # Where only sums of a gradient are wrong there is no element to look at
+        failed = {judged.name: judged.statistic.at for judged in comparison.failures
+                  if judged.step == step and judged.note != SUMS}
         if weights is not None:
             own = {name: w.astype(pair.dtype) for name, w in weights.items()}
             yield from _forward(pair, step, own, failed)

@@ -290,12 +290,49 @@ _TABLE = (
         "a rule of Adam",
         "both averages are divided by 1 - beta**t, t = 1 at the first step, before the root; eps is added to the root",
     ),
+    (
+        "term",
+        "a term of a formula missing, twice or of the other sign",
+        "the line that computes this, term by term, beside the formula in the documentation of torch",
+    ),
+    (
+        "factor",
+        "a factor of a formula missing, twice or inverted",
+        "the line that computes this, factor by factor; products that were cancelled by hand",
+    ),
+    (
+        "function",
+        "another function in a formula",
+        "which function is called, the base of logarithms and powers, what its argument is multiplied by, its limits",
+    ),
+    (
+        "constant",
+        "another constant in a formula",
+        "the digits of the constant, its precision where it is declared (real(4) or real(8)), a setting that was not "
+        "passed on",
+    ),
+    (
+        "index",
+        "an index that is off",
+        "the index of this loop: 0- and 1-based, where it begins, what it wraps around, which of two counts is inside",
+    ),
+    (
+        "summed_axes",
+        "summed over other axes, or the sum of another slice",
+        "the axes of this reduction and how its result is spread again: per image, per channel, per group",
+    ),
+    (
+        "operand_order",
+        "an operand transposed",
+        "op(A) and leading dimensions of library calls (CUBLAS_OP_T), matmul and transpose of column-major arrays",
+    ),
 )
 
 KINDS: tuple[Kind, ...] = tuple(Kind(number, *row) for number, row in enumerate(_TABLE, start=1))
 
 #: Those of operations and optimisers that no chain of convolutions and ReLUs, trained by SGD, has
-BEYOND_CHAINS = frozenset({"branch", "joined", "activation", "pooling", "statistics", "adam"})
+BEYOND_CHAINS = frozenset({"branch", "joined", "activation", "pooling", "statistics", "adam", "term", "factor",
+                            "function", "constant", "index", "summed_axes", "operand_order"})
 
 #: What faults are of, for lists that a reader is to take in at once
 FAMILIES = {
@@ -308,6 +345,8 @@ FAMILIES = {
     "pooling, normalisation, joins": ("branch", "joined", "pooling", "statistics"),
     "wrong operands": ("previous_step", "wrong_tensor", "stale", "other_layer", "other_target", "library_constant"),
     "memory and threads": ("accumulated", "state", "race", "uninitialised", "corrupted", "overwritten"),
+    "terms and factors of a formula": (
+        "term", "factor", "function", "constant", "index", "summed_axes", "operand_order"),
     "precision and storage": ("precision", "underflow", "naive_sum", "storage"),
     "optimiser": ("learning_rate", "update_sign", "weight_decay", "momentum", "adam"),
 }

@@ -29,6 +29,7 @@ class Hypothesis:
     operation : computes the tensor that they would make
     fitted : a number in it was fitted to the candidate: what needs none is the simpler explanation
     layout : in which memory is read, where that is the fault
+    altered : a call of the formula does something else, see `bridge.judge.diagnosis.altered`
     """
 
     kinds: tuple[Kind, ...]
@@ -36,6 +37,7 @@ class Hypothesis:
     operation: Operation
     fitted: bool = False
     layout: AxisLayout | None = None
+    altered: bool = False
 
     @property
     def complexity(self) -> tuple[int, bool]:

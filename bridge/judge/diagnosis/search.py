@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bridge.judge.diagnosis import output_faults
+from bridge.judge.diagnosis.altered.engine import Target, altered_formulas, formula_of
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
@@ -51,7 +52,9 @@ MOST_NAMED, MOST_CONFIRMED = 12, 48
 #: Numbers from which on a prediction is not near all of them by chance
 MANY = 16
 #: Rules of optimisers, which explain more than this share of the error, or nothing
-RULES_OF_UPDATES, HALF = {"adam", "momentum", "weight_decay", "learning_rate"}, 0.5
+RULES_OF_UPDATES, HALF = {"adam", "momentum", "weight_decay", "learning_rate", "term", "factor", "constant"}, 0.5
+#: Seconds for formulas that are altered
+ALTERING = 20.0
 #: Seconds for the search of two faults; with what is tried before them less than a tensor gets of the usual time
 TWO_FAULTS = 20.0
 #: Faults that strike all elements alike, or whose part is said better by what is there; and those of where pixels are,
@@ -160,7 +163,7 @@ class Search:
                 accepted = [] if made is None else [made]
             elif np.isfinite(self.target).all():
                 accepted = self._after(self._one_fault) or self._after(self._rare_fault)
-                accepted = accepted or self._after(self._one_fault_and_a_factor)
+                accepted = accepted or self._after(self._one_fault_and_a_factor) or self._after(self._altered)
             if not accepted and np.isfinite(self.target).all() and _may_be_more(place):
                 accepted = self._after(self._in_a_part)
             if not accepted and place.explanation is not None and self.says_enough(
@@ -232,6 +235,28 @@ class Search:
         for one in [one for one in self.tried if not one.hypothesis.fitted]:
             self._try(_maybe(self._scaled(one.hypothesis, one.predicted)))
 
+    def _altered(self) -> None:
+        """The formula of the operation with a call altered; of those that come to the same, the first is the simplest.
+        """
+        formula = formula_of(self.case.right, self.case.updating)
+        if formula is None:
+            return
+        limit, self.trying = self.trying, min(self.trying, now() + ALTERING)
+        target = Target(self.sample, self.target, self.bound, self.arithmetic.u)
+        known = {one.predicted.astype(np.float32).tobytes() for one in self.tried}
+        for stage in altered_formulas(formula, target):
+            for one in stage:
+                if self.late:
+                    break
+                self._try([one])
+                made = self.tried[-1].predicted.astype(np.float32).tobytes()
+                if made in known:
+                    self.tried.pop()
+                known.add(made)
+            if self._accepted():
+                break
+        self.trying = limit
+
     def _in_a_part(self) -> None:
         """A fault of some images, channels, rows or columns alone; all that is outside of them is right."""
         right, wrong = self.truth.value, self.wrong
@@ -263,7 +288,8 @@ class Search:
     def _two_faults(self) -> None:
         """Faults of the operation, each with every layout of what comes out, or with a second one of its own."""
         self.trying = min(self.trying, now() + TWO_FAULTS)
-        single = [one for one in self.tried if len(one.hypothesis.kinds) == 1 and not one.hypothesis.fitted]
+        single = [one for one in self.tried if len(one.hypothesis.kinds) == 1
+                  and not (one.hypothesis.fitted or one.hypothesis.altered)]
         if self.case.updating is not None:
             return
         if len(self.found) <= SMALL:

@@ -28,6 +28,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, Arithmetic
+from bridge.judge.oracle.primitives import primitive, takes_other_way, watched
 from bridge.operations.products import Conv2d
 
 Array = np.ndarray
@@ -62,6 +63,11 @@ class Bounded:
     """
 
     __array_ufunc__ = None
+    #: what a formula calls this number, and its axes; empty where it does not say
+    label = ""
+    axes: tuple[str, ...] = ()
+    #: which call of a formula that is watched has made it
+    call: int | None = None
 
     def __init__(self, value: Array, error: Array | float, arithmetic: Arithmetic, terms: float = 1) -> None:
         self.value = np.asarray(value, dtype=np.float64)
@@ -80,15 +86,23 @@ class Bounded:
         """Return the number of elements."""
         return self.value.size
 
+    def named(self, label: str, *axes: str) -> Bounded:
+        """Return this number of a formula with a name, by which the search for a mistake speaks of it, and of its axes.
+        """
+        self.label, self.axes = label, axes or self.axes
+        return self
+
     def exact(self, array: Array) -> Bounded:
         """Return numbers without error, in the same arithmetic."""
         return Bounded(array, 0.0, self.arithmetic)
 
+    @primitive
     def constant(self, number: float) -> Bounded:
         """Return a constant of the formula, in this shape, rounded to the candidate's precision."""
         one = self._operand(number)
         return Bounded(np.full(self.shape, one.value), one.error, self.arithmetic)
 
+    @primitive
     def constants(self, array: Array) -> Bounded:
         """Return constants of a formula, rounded to the candidate's precision where they are none of its numbers."""
         single = self.arithmetic.u > UNIT_ROUNDOFF["float64"] * 4
@@ -97,34 +111,42 @@ class Bounded:
 
     # What only moves numbers
 
+    @primitive
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
         """Return what `move` does to the array: it copies, drops or repeats numbers, and computes none."""
         return Bounded(move(self.value), move(self.error), self.arithmetic, self.terms)
 
+    @primitive
     def reshape(self, shape: tuple[int, ...]) -> Bounded:
         """Return the same numbers in another shape."""
         return self.moved(lambda a: a.reshape(shape))
 
+    @primitive
     def transpose(self, axes: tuple[int, ...]) -> Bounded:
         """Return the same numbers with the axes in another order."""
         return self.moved(lambda a: a.transpose(axes))
 
+    @primitive
     def broadcast(self, shape: tuple[int, ...]) -> Bounded:
         """Return the same numbers, repeated along axes of length 1."""
         return self.moved(lambda a: np.broadcast_to(a, shape))
 
+    @primitive
     def __getitem__(self, index: tuple[slice, ...]) -> Bounded:
         """Return a part."""
         return self.moved(lambda a: a[index])
 
+    @primitive
     def __neg__(self) -> Bounded:
         """Return the negative, which is exact."""
         return Bounded(-self.value, self.error, self.arithmetic, self.terms)
 
+    @primitive
     def __abs__(self) -> Bounded:
         """Return the absolute value, which is exact."""
         return Bounded(np.abs(self.value), self.error, self.arithmetic)
 
+    @primitive
     def clipped(self, low: float, high: float) -> Bounded:
         """Return what is beyond two numbers as these, which are rounded; no error is larger than their distance.
 
@@ -137,12 +159,14 @@ class Bounded:
         error = np.minimum(self.error + rounded * beyond, high - low + 2 * rounded)
         return Bounded(np.clip(self.value, low, high), error, self.arithmetic)
 
+    @primitive
     def concatenated(self, others: Sequence[Bounded], axis: int) -> Bounded:
         """Return this and others one behind the other along an axis."""
         all_of = [self, *others]
         return Bounded(np.concatenate([one.value for one in all_of], axis),
                        np.concatenate([one.error for one in all_of], axis), self.arithmetic)
 
+    @primitive
     def windows(self, kernel: Pair, stride: Pair, padding: Pair, fill: float) -> Bounded:
         """Return the windows (n, c, p, q, r, s) of images (n, c, h, w) that are padded with `fill`."""
 
@@ -154,6 +178,7 @@ class Bounded:
 
     # Elementwise arithmetic
 
+    @primitive
     def __add__(self, other: Bounded | float) -> Bounded:
         """Return the rounded sum."""
         b = self._operand(other)
@@ -163,14 +188,17 @@ class Bounded:
 
     __radd__ = __add__
 
+    @primitive
     def __sub__(self, other: Bounded | float) -> Bounded:
         """Return the rounded difference."""
         return self + -self._operand(other)
 
+    @primitive
     def __rsub__(self, other: Bounded | float) -> Bounded:
         """Return the rounded difference."""
         return -self + self._operand(other)
 
+    @primitive
     def __mul__(self, other: Bounded | float) -> Bounded:
         """Return the rounded product."""
         b = self._operand(other)
@@ -181,6 +209,7 @@ class Bounded:
 
     __rmul__ = __mul__
 
+    @primitive
     def __truediv__(self, other: Bounded | float) -> Bounded:
         """Return the rounded quotient; unbounded where the divisor may be 0.
 
@@ -197,10 +226,12 @@ class Bounded:
             carried = np.where(room > 0, (self.error + np.abs(value) * b.error) / room, math.inf)
         return self._rounded(value, carried, tiny=1, exact=self._is_zero())
 
+    @primitive
     def __rtruediv__(self, other: Bounded | float) -> Bounded:
         """Return the rounded quotient."""
         return self._operand(other) / self
 
+    @primitive
     def averaged(self, count: int, factor: float = 1.0) -> Bounded:
         """Return this times ``factor / count``, the part that an element has in a mean.
 
@@ -212,6 +243,7 @@ class Bounded:
         share = Bounded(np.asarray(factor / count), 3 * self.arithmetic.u * abs(factor / count), self.arithmetic)
         return self * share
 
+    @primitive
     def squared(self) -> Bounded:
         """Return the rounded square."""
         carried = self.error * (2 * np.abs(self.value) + self.error)
@@ -247,18 +279,24 @@ class Bounded:
         A way that takes long is called only where there is a bound to be had. One that may lose nearly all digits
         counts up to a share of the number, `at_most`.
         """
+        if takes_other_way():
+            return (other() if callable(other) else other).named(self.label, *self.axes)
         if callable(other):
             if not self.arithmetic.u:
                 return self
-            other = other()
+            with watched(None):
+                other = other()
         error = np.minimum(other.error, at_most * np.abs(self.value)) if at_most < math.inf else other.error
-        return Bounded(self.value, np.maximum(self.error, error), self.arithmetic, max(self.terms, other.terms))
+        found = Bounded(self.value, np.maximum(self.error, error), self.arithmetic, max(self.terms, other.terms))
+        found.call = self.call
+        return found.named(self.label, *self.axes)
 
     def _never_exact(self, error: Array, exact: Array) -> Array:
         """What is computed is exact only where it is 0: a tiny number, or its bound, may itself have underflowed."""
         smallest = np.finfo(float).smallest_subnormal * (self.arithmetic.u > 0)
         return np.where((error == 0) & ~exact, smallest, error)
 
+    @primitive
     def by_terms(self, n: int) -> Bounded:
         """Return a scaled sum of n terms as a right program may have it, too: a sum of n scaled terms.
 
@@ -274,12 +312,14 @@ class Bounded:
 
     # Sums
 
+    @primitive
     def sum(self, axes: Axes) -> Bounded:
         """Return the sum over axes, or over all (None), in whatever order."""
         value, absolute, carried = (a.sum(axes) for a in (self.value, np.abs(self.value), self.error))
         terms = self.size // max(value.size, 1)
         return self._summed(value, absolute, carried, terms - 1)
 
+    @primitive
     def summed_to(self, shape: tuple[int, ...]) -> Bounded:
         """Return the sum over the axes along which `shape` was broadcast to this one."""
         extra = len(self.shape) - len(shape)
@@ -295,6 +335,7 @@ class Bounded:
             error = self.arithmetic.with_underflow(np.atleast_1d(error), tiny).reshape(np.shape(error))
         return Bounded(value, error, self.arithmetic, float(np.max(n)) + 1)
 
+    @primitive
     def joined(self, others: Sequence[Bounded]) -> Bounded:
         """Return the sum of this and others, each of which may be a sum itself, of `terms` numbers.
 
@@ -312,6 +353,7 @@ class Bounded:
             *((one.value, np.abs(one.value), one.error) for one in parts), strict=True))
         return self._summed(value, absolute, carried, sum(one.terms for one in parts))
 
+    @primitive
     def folded(self, stride: Pair, padding: Pair, shape: tuple[int, ...]) -> Bounded:
         """Return windows (n, c, p, q, r, s) summed to the images of `shape` that they were taken from."""
         p, q, r, s = self.shape[2:]
@@ -330,10 +372,12 @@ class Bounded:
 
     # Sums of products
 
+    @primitive
     def __matmul__(self, other: Bounded) -> Bounded:
         """Return the matrix product."""
         return self._product(other, np.matmul, self.shape[-1])
 
+    @primitive
     def resized(self, rows: Bounded, columns: Bounded) -> Bounded:
         """Return images (n, c, h, w) whose rows and columns are sums of these, with weights (h', h) and (w', w).
 
@@ -354,12 +398,14 @@ class Bounded:
         return self._summed(product(rows.value, self.value, columns.value), product(r, a, c), carried, n,
                             tiny=0 if copied else float(n.max()))
 
+    @primitive
     def weights_between(self, length: int) -> Bounded:
         """Return the weights (size, length) of linear interpolation at these places between 0, 1, ..., length - 1."""
         place = np.clip(self.value, 0.0, length - 1.0)[:, None]
         distance, error = np.abs(place - np.arange(length)), self.error[:, None] + self.arithmetic.u
         return Bounded(np.maximum(1 - distance, 0.0), np.where(distance < 1 + error, error, 0.0), self.arithmetic)
 
+    @primitive
     def convolved(self, w: Bounded, layer: Conv2d, bias: Bounded | None = None) -> Bounded:
         """Return the convolution (n, k, p, q) of images (n, c, h, w), and a bias (1, k, 1, 1) added."""
         out = layer.output_shape(self.shape)
@@ -374,6 +420,7 @@ class Bounded:
             for image in self._largest()])
         return self._product(w, product, n + (bias is not None), bias, _of_images(noise))
 
+    @primitive
     def data_gradient(self, w: Bounded, layer: Conv2d, shape: tuple[int, ...]) -> Bounded:
         """Return the gradient with respect to a convolution's input of `shape`; this is that of its output."""
         size = _size(shape)
@@ -388,6 +435,7 @@ class Bounded:
             for image in self._largest()])
         return self._product(w, product, n, noise=_of_images(noise))
 
+    @primitive
     def filter_gradient(self, x: Bounded, layer: Conv2d) -> Bounded:
         """Return the gradient with respect to a convolution's weights; this is that of its output."""
         n = self.shape[0] * convolution.products_filter(layer, _size(x.shape), _size(self.shape))
@@ -432,22 +480,27 @@ class Bounded:
 
     # Functions
 
+    @primitive
     def exp(self) -> Bounded:
         """Return the exponential, by the least exact way there is: ``exp2(x * log2(e))``."""
         return self._by_two()._function(np.exp)
 
+    @primitive
     def expm1(self) -> Bounded:
         """Return ``exp(x) - 1``."""
         return self._function(np.expm1)
 
+    @primitive
     def log(self, at_least: float = -math.inf) -> Bounded:
         """Return the natural logarithm, or a number that it is at least."""
         return self._function(lambda x: np.maximum(np.log(x), at_least), smallest=0.0)
 
+    @primitive
     def log1p(self, at_least: float = -math.inf) -> Bounded:
         """Return ``log(1 + x)``, or a number that it is at least."""
         return self._function(lambda x: np.maximum(np.log1p(x), at_least), smallest=-1.0)
 
+    @primitive
     def erf(self) -> Bounded:
         """Return the error function.
 
@@ -459,10 +512,12 @@ class Bounded:
         lost = (12 - 6 * np.abs(found.value)) * self.arithmetic.u * (found.value != 0)
         return Bounded(found.value, found.error + lost, self.arithmetic)
 
+    @primitive
     def sqrt(self) -> Bounded:
         """Return the square root."""
         return self._function(np.sqrt, smallest=0.0)
 
+    @primitive
     def tanh(self) -> Bounded:
         """Return the hyperbolic tangent, by the least exact way there is: ``1 - 2 / (exp(2x) + 1)``.
 
@@ -472,6 +527,7 @@ class Bounded:
         lost = (FUNCTION_ULP + 2) * self.arithmetic.u * (found.value != 0)
         return Bounded(found.value, found.error + lost, self.arithmetic)
 
+    @primitive
     def sigmoid(self) -> Bounded:
         """Return ``1 / (1 + exp(-x))``; where the exponential overflows, it is less than the smallest normal number."""
         found = self._by_two()._function(_sigmoid, ulp=2 * FUNCTION_ULP)
@@ -495,16 +551,19 @@ class Bounded:
 
     # Choices
 
+    @primitive
     def __gt__(self, threshold: float) -> Choice:
         """Return where the numbers are larger, and where rounding may have decided that."""
         room = self.error + self._operand(threshold).error
         doubt = (np.abs(self.value - threshold) <= room) & (room > 0)
         return Choice(self.value > threshold, doubt)
 
+    @primitive
     def max(self, axes: tuple[int, ...]) -> Bounded:
         """Return the largest along axes; no error moves it further than the largest of them."""
         return Bounded(self.value.max(axes), self.error.max(axes), self.arithmetic)
 
+    @primitive
     def where_max(self) -> Choice:
         """Return which element of each window (the last two axes) is the largest, of equal ones the first.
 
@@ -520,6 +579,7 @@ class Bounded:
         doubt = possible & (np.count_nonzero(possible, (-2, -1), keepdims=True) > 1)
         return Choice(first.reshape(self.shape), doubt)
 
+    @primitive
     def shares_of_max(self, axes: tuple[int, ...]) -> Bounded:
         """Return 1 divided among the elements that are the largest along axes, and 0 elsewhere.
 
@@ -548,6 +608,7 @@ class Choice:
     true: Array
     doubt: Array
 
+    @primitive
     def choose(self, yes: Bounded | float, no: Bounded | float) -> Bounded:
         """Return `yes` where it is true and `no` elsewhere; where it is in doubt both are inside the bound."""
         some = yes if isinstance(yes, Bounded) else no

@@ -154,9 +154,9 @@ def _judged(told: Told, plant: Plant, pair: FilePair) -> None:
         _diagnosed(told, plant, verdict.diagnosis)
     told.code = verdict.exit_code
     told.caught = told.code in plant.codes
-    if verdict.diagnosis is not None and verdict.diagnosis.missing:
-        # A search that fails is a fault of ours, though no verdict goes with it
-        told.caught, told.said = False, verdict.diagnosis.missing[0]
+    if verdict.missing:
+        # A question that fails is a fault of ours, though no verdict goes with it
+        told.caught, told.said = False, verdict.missing[0]
 
 
 def _diagnosed(told: Told, plant: Plant, diagnosis: Diagnosis) -> None:

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT
+"""The calls of a formula: recorded with the names of their operands, and altered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from bridge.judge.oracle.bounded import Bounded, Choice
+from bridge.judge.oracle.primitives import watched
+
+Array = np.ndarray
+#: What is done in place of a call: it is given the primitive, the object and the arguments
+Change = Callable[..., Any]
+
+#: What axes are called, by their number
+AXES = {1: ("number",), 2: ("row", "column"), 3: ("image", "row", "column"), 4: ("image", "channel", "row", "column"),
+        6: ("image", "channel", "row of windows", "column of windows", "row of each window", "column of each window")}
+#: Letters from which on a name of an intermediate is no help
+LONG = 60
+#: Primitives that only move numbers: what they give has the name of what they take
+MOVES = {"moved", "reshape", "transpose", "broadcast", "__getitem__", "by_terms", "windows"}
+#: How a call is spoken of, by its primitive; {0}, {1} are its operands
+WORDS = {
+    "__add__": "{0} + {1}", "__sub__": "{0} - {1}", "__rsub__": "{1} - {0}", "__mul__": "{0} * {1}",
+    "__truediv__": "{0} / {1}", "__rtruediv__": "{1} / {0}", "averaged": "the share of {0}", "squared": "{0}**2",
+    "sum": "the sum of {0}", "summed_to": "the sum of {0}", "folded": "the sum of {0} over windows",
+    "__neg__": "-{0}", "__abs__": "|{0}|", "sqrt": "sqrt({0})", "exp": "exp({0})", "expm1": "expm1({0})",
+    "log": "log({0})", "log1p": "log1p({0})", "erf": "erf({0})", "tanh": "tanh({0})", "sigmoid": "sigmoid({0})",
+    "max": "the largest of {0}", "where_max": "the place of the largest of {0}", "__matmul__": "{0} @ {1}",
+    "clipped": "{0}, clipped", "__gt__": "{0} > {1}", "resized": "{0}, resampled",
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a call is given: its name, its shape and axes where it is an array, its number where it is one."""
+
+    label: str
+    shape: tuple[int, ...] = ()
+    number: float | None = None
+    axes: tuple[str, ...] = ()
+
+    def word(self, axis: int) -> str:
+        """Return what an axis is called."""
+        names = self.axes if len(self.axes) == len(self.shape) else AXES.get(len(self.shape), ())
+        return names[axis] if names else f"element of axis {axis}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a primitive.
+
+    Attributes
+    ----------
+    at : its place in the order of calls
+    primitive : the name of the method
+    operands : the object, and the arguments
+    label, shape : of what it gives
+    arguments : that are neither tensors nor numbers, such as axes
+    """
+
+    at: int
+    primitive: str
+    operands: tuple[Operand, ...]
+    label: str
+    shape: tuple[int, ...]
+    arguments: tuple[Any, ...] = ()
+
+    @property
+    def first(self) -> Operand:
+        """Return the object."""
+        return self.operands[0]
+
+    @property
+    def second(self) -> Operand:
+        """Return the first argument."""
+        return self.operands[1]
+
+
+@dataclass
+class Recorder:
+    """Watches a formula and keeps its calls.
+
+    Attributes
+    ----------
+    settings : what numbers of the formula are called, ``{1e-05: "eps"}``
+    """
+
+    settings: Mapping[float, str] = field(default_factory=dict)
+    other_way: bool = False
+    calls: list[Call] = field(default_factory=list)
+    _used: list[set[int]] = field(default_factory=list)
+    _choices: dict[int, tuple[Choice, int]] = field(default_factory=dict)
+
+    def __call__(self, method: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+        """Make the call and note it."""
+        found = method(*given, **named)
+        arguments = (*given, *named.values())
+        operands = tuple(self._operand(one) for one in arguments)
+        label = _label(method.__name__, operands)
+        rest = tuple(one for one in arguments if not isinstance(one, Bounded | Choice))
+        self._used.append(set().union(*map(self._made_by, arguments)))
+        self._note(found, len(self.calls))
+        self.calls.append(Call(len(self.calls), method.__name__, operands, label, _shape(found), rest))
+        if isinstance(found, Bounded) and not found.label:
+            axes = next((one.axes for one in operands if one.axes and len(one.shape) == len(found.shape)), ())
+            found.named(label, *axes)
+        return found
+
+    def _note(self, found: Any, at: int) -> None:
+        """Remember which call has made a result, which is kept, so that its identity stays its own."""
+        if isinstance(found, Bounded):
+            found.call = at
+        elif isinstance(found, Choice):
+            self._choices[id(found)] = found, at
+
+    def _made_by(self, one: Any) -> set[int]:
+        """The calls that a number follows from at once."""
+        if isinstance(one, list | tuple):
+            return set().union(*map(self._made_by, one))
+        at = self._choices[id(one)][1] if id(one) in self._choices else getattr(one, "call", None)
+        return set() if at is None else {at}
+
+    def before(self, found: Any) -> list[Call]:
+        """Return the calls that a result follows from, in their order."""
+        wanted = self._made_by(found)
+        for at in reversed(range(len(self.calls))):
+            if at in wanted:
+                wanted |= self._used[at]
+        return [call for call in self.calls if call.at in wanted]
+
+    def _operand(self, one: Any) -> Operand:
+        if isinstance(one, Bounded):
+            return Operand(one.label or "a number", one.shape, axes=one.axes)
+        if isinstance(one, int | float) and not isinstance(one, bool):
+            return Operand(self.settings.get(float(one), f"{one:.6g}"), (), float(one))
+        return Operand("", _shape(one))
+
+
+@dataclass
+class Altering:
+    """Watches a formula and does something else in some of its calls.
+
+    Attributes
+    ----------
+    changes : by the place of the call
+    """
+
+    changes: Mapping[int, Change]
+    other_way: bool = False
+    count: int = 0
+
+    def __call__(self, method: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+        """Make the call, or what is in its place."""
+        at, self.count = self.count, self.count + 1
+        change = self.changes.get(at)
+        return method(*given, **named) if change is None else change(lambda *g: method(*g, **named), *given)
+
+
+def settings_of(one: Any) -> dict[float, str]:
+    """Return what numbers of a formula are called, by the settings of an operation, a loss or an optimiser.
+
+    >>> from bridge.exchange.optimizers import Adam
+    >>> settings_of(Adam(0.25, beta2=0.875))[0.875], settings_of(Adam(0.25, beta2=0.875))[0.125]
+    ('beta2', '1 - beta2')
+    """
+    found: dict[float, str] = {}
+    known = {each.name: value for each in fields(one) if isinstance(value := getattr(one, each.name), float)}
+    for name, value in known.items():
+        if value not in (0.0, 0.5, 1.0, 2.0):
+            found[value] = name
+    for name, value in known.items():
+        if value in found:
+            found.setdefault(1 - value, f"1 - {name}")
+    return found
+
+
+def calls_of(formula: Callable[[], Bounded], settings: Mapping[float, str], *, other_way: bool = False) -> list[Call]:
+    """Return the calls that what a formula gives follows from."""
+    recorder = Recorder(settings, other_way)
+    with watched(recorder):
+        return recorder.before(formula())
+
+
+def with_changes(formula: Callable[..., Any], changes: Mapping[int, Change], other_way: bool = False
+                 ) -> Callable[..., Any]:
+    """Return a formula some of whose calls do something else."""
+
+    def altered(*given: Any) -> Any:
+        with watched(Altering(changes, other_way)):
+            return formula(*given)
+
+    return altered
+
+
+def _shape(one: Any) -> tuple[int, ...]:
+    return one.true.shape if isinstance(one, Choice) else tuple(getattr(one, "shape", ()))
+
+
+def _label(primitive: str, operands: Sequence[Operand]) -> str:
+    """The name of what a call gives; that of a formula that is too long says only what came last."""
+    first = operands[0].label
+    if primitive in MOVES:
+        return first
+    if primitive == "__truediv__" and operands[1].number is not None and first.startswith("the sum of "):
+        return f"the mean of {first.removeprefix('the sum of ')}"
+    if primitive not in WORDS:
+        return first
+    inner = [_bracketed(one.label) if "__" in primitive and primitive != "__gt__" else one.label for one in operands]
+    said = WORDS[primitive].format(*inner, *[""] * 2)
+    return said if len(said) <= LONG else WORDS[primitive].format("...", operands[1].label[:20] if len(operands) > 1
+                                                                   else "")
+
+
+def _bracketed(label: str) -> str:
+    return f"({label})" if " " in label and any(sign in label for sign in (" + ", " - ", " * ", " / ")) else label

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+"""The rules of optimisers as formulas whose calls can be altered.
+
+The oracle's rules (`bridge.judge.oracle.sgd`, `bridge.judge.oracle.adam`) have bounds for every order of operations;
+these have the usual order, and the oracle's bound on top. A mistake is made at every step alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bridge.exchange.optimizers import Adam, AdamW, Optimizer, Sgd
+from bridge.judge.diagnosis.altered.alteration import Extents
+from bridge.judge.diagnosis.altered.calls import Altering, Call, Change, Recorder, settings_of
+from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.oracle import bounded
+from bridge.judge.oracle.error_model import Arithmetic
+from bridge.judge.oracle.primitives import Watcher, watched
+
+Array = np.ndarray
+#: What is remembered from step to step, by name, and after how many updates
+Memory = dict[str, bounded.Bounded]
+
+
+def step(settings: Optimizer, w: bounded.Bounded, g: bounded.Bounded, memory: Memory, number: int
+         ) -> tuple[bounded.Bounded, Memory]:
+    """Return the weights after an update, and what is remembered.
+
+    Parameters
+    ----------
+    number : of the update, from 1
+    """
+    if isinstance(settings, Adam):
+        return _adam(settings, w, g, memory, number)
+    assert isinstance(settings, Sgd)
+    decayed = (g + w * settings.weight_decay).named("the gradient with the decay") if settings.weight_decay else g
+    if not settings.momentum:
+        return w - decayed * settings.lr, {}
+    # The first step has the same calls as all others
+    old, share = (memory["momentum"], 1 - settings.dampening) if memory else (g.exact(np.zeros(g.shape)), 1.0)
+    old = old.named("the momentum buffer before")
+    buffer = (old * settings.momentum + decayed * share).named("the momentum buffer")
+    d = decayed + buffer * settings.momentum if settings.nesterov else buffer
+    return w - d * settings.lr, {"momentum": buffer}
+
+
+def _adam(settings: Adam, w: bounded.Bounded, g: bounded.Bounded, memory: Memory, number: int
+          ) -> tuple[bounded.Bounded, Memory]:
+    decoupled = isinstance(settings, AdamW)
+    if settings.weight_decay and not decoupled:
+        g = (g + w * settings.weight_decay).named("the gradient with the decay")
+    none = g.exact(np.zeros(g.shape))
+    m, v = (memory.get(name, none).named(f"the {words} before") for name, words in (
+        ("exp_avg", "average of gradients"), ("exp_avg_sq", "average of squared gradients")))
+    first = m * settings.beta1 + g * (1 - settings.beta1)
+    second = v * settings.beta2 + g.squared() * (1 - settings.beta2)
+    first, second = first.named("the average of gradients"), second.named("the average of squared gradients")
+    top = (first / (1 - settings.beta1**number)).named("the corrected average of gradients")
+    square = (second / (1 - settings.beta2**number)).named("the corrected average of squared gradients")
+    d = top / (square.sqrt() + settings.eps)
+    if settings.weight_decay and decoupled:
+        d = d + w * settings.weight_decay
+    return w - d.named("the direction") * settings.lr, {"exp_avg": first, "exp_avg_sq": second}
+
+
+@dataclass(frozen=True)
+class Update(Operation):
+    """New weights by a rule some of whose calls do something else.
+
+    Attributes
+    ----------
+    updating : what is known of the update
+    changes : by the place of the call
+    settings : other ones than the right ones; None: these
+    """
+
+    updating: Updating
+    changes: Mapping[int, Change] = field(default_factory=dict)
+    settings: Optimizer | None = None
+
+    def at(self, indices: Array) -> Array:
+        return self.run(Arithmetic(0.0)).value.reshape(-1)[indices]
+
+    def full(self, arithmetic: Arithmetic) -> Bounded:
+        found, right = self.run(arithmetic), self.updating.right()
+        return Bounded(found.value, found.error if right.error is None else found.error + right.error)
+
+    def run(self, arithmetic: Arithmetic, recorder: Recorder | None = None) -> bounded.Bounded:
+        """Return the new weights; `recorder` watches the last step, all others are altered."""
+        known, u = self.updating, arithmetic.u
+        remembered = known.remembered
+        memory = {} if remembered is None else {
+            name: bounded.Bounded(x, 0.0, arithmetic).named(f"the {name}") for name, x in remembered.tensors.items()}
+        before = 0 if remembered is None else remembered.updates
+        found = bounded.Bounded(known.weights[-1], 0.0, arithmetic)
+        for k, (w, g, error) in enumerate(zip(known.weights, known.gradients, known.errors, strict=True)):
+            last = k == len(known.gradients) - 1
+            watcher: Watcher = recorder if recorder is not None and last else Altering(self.changes)
+            for one in memory.values():
+                one.call = None
+            with watched(watcher):
+                found, memory = step(
+                    self.settings or known.settings, bounded.Bounded(w, 0.0, arithmetic).named("the weights"),
+                    bounded.Bounded(g, error if u else 0.0, arithmetic).named("the gradient"), memory, before + k + 1)
+        return found
+
+
+@dataclass(frozen=True)
+class UpdateFormula:
+    """The rule of an update, to be evaluated with changes; as `bridge.judge.diagnosis.altered.engine.Evaluated`."""
+
+    updating: Updating
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.updating.found.shape
+
+    def altered(self, made: Mapping[int, Change], other_way: bool = False) -> Operation:
+        """Return what makes the new weights when some calls do something else at every step."""
+        return Update(self._shape, self.updating, made)
+
+    def calls(self, *, other_way: bool = False) -> list[Call]:
+        """Return the calls of the last step."""
+        if other_way:
+            return []
+        settings, number = self.updating.settings, self.updating.number
+        names = settings_of(settings)
+        if isinstance(settings, Adam) and number > 1:
+            names |= {1 - beta**number: f"1 - {name}**t" for name, beta in (
+                ("beta1", settings.beta1), ("beta2", settings.beta2))}
+        recorder = Recorder(names)
+        return recorder.before(Update(self._shape, self.updating).run(Arithmetic(0.0), recorder))
+
+    @property
+    def extents(self) -> Extents:
+        """Return no numbers: a rule has no counts."""
+        return Extents({})
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Return the settings that are real numbers."""
+        return {name: value for name, value in vars(self.updating.settings).items()
+                if isinstance(value, float)}
+
+    def with_number(self, name: str, number: float) -> Operation:
+        """Return the new weights by another setting."""
+        settings = replace(self.updating.settings, **{name: number})  # type: ignore[arg-type]
+        return Update(self._shape, self.updating, settings=settings)
+
+    def operands(self) -> list[tuple[str, str, Operation]]:
+        """Return nothing: other gradients are among the faults of updates."""
+        return []
