@@ -65,7 +65,7 @@ def configured(folder: Path) -> list[Path]:
 def _from_table(folder: Path) -> list[Path]:
     """What is written from the table of operations; sources find what they include of it there."""
     subprocess.run([sys.executable, FORTRAN / "from_table/write.py", folder], check=True)
-    return [folder / path.name.removesuffix(".in") for path in (FORTRAN / "from_table").glob("*/*.f90.in")]
+    return [folder / path.name.removesuffix(".in") for path in (FORTRAN / "from_table").rglob("*.f90.in")]
 
 
 def _choices(template: Path) -> dict[str, str]:

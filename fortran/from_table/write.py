@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Write what the Fortran sources say of operations, primitives and losses, from their table, `bridge/operations/table`.
+"""Write what the Fortran sources say of operations, primitives and losses, from their table, `bridge/operations/table`,
+of functions of NVIDIA's libraries and of HDF5, from their signatures beside it, and to Python and C, from its faces.
 
     write.py FOLDER [--depfile FILE]
 
@@ -12,21 +13,30 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from bindings import hdf5, nvidia
+from faces import face
 from formulas import constants, functions, losses, numbers_module, pairs
 from fortran_text import HERE, TABLE
 from primitives import assignments, interfaces, records, runs
 from registries import loss_table, registry
 from schema import mistakes
 
+#: Of f90wrap's extension, and of C programs
+FACES = [
+    "api/convolution.f90", "api/device.f90", "api/host.f90", "api/info.f90", "api/network.f90", "api/operations.f90",
+    "api/tensors.f90", "api/training.f90", "library/c_interface.f90"]
 #: By the names of their templates; all lie in one folder
-FILES = {
-    "core/calls.f90": records, "operations/binary_functions.inc": pairs, "operations/functions.inc": functions,
+FILES: dict[str, Callable[[], str]] = {
+    "core/calls.f90": records, "cuda/bindings/signatures.f90": nvidia, "io/hdf5_c.f90": hdf5,
+    "operations/binary_functions.inc": pairs, "operations/functions.inc": functions,
     "operations/loops_assignments.inc": assignments, "operations/loops_table.f90": interfaces,
     "operations/loss_functions.inc": losses, "operations/loss_table.f90": loss_table,
     "operations/numbers.f90": numbers_module, "operations/numbers.inc": constants, "operations/primitives.f90": runs,
-    "operations/registry.f90": registry}
+    "operations/registry.f90": registry, **{name: partial(face, name) for name in FACES}}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,11 +50,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     chosen.folder.mkdir(parents=True, exist_ok=True)
     for name, make in FILES.items():
-        (chosen.folder / Path(name).name).write_text(make(), encoding="utf-8")
+        path, text = chosen.folder / Path(name).name, make()
+        # One that stays as it is keeps its time, so that nothing is compiled for it
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
     if chosen.depfile:
         # Folders, too: a file that is new changes them
         folders = [path for path in TABLE.iterdir() if any(path.glob("*.toml"))]
-        read = [TABLE / "__init__.py", *folders, *TABLE.glob("*/*.toml"), *HERE.glob("*.py"), *HERE.glob("*/*.in")]
+        read = [TABLE / "__init__.py", *folders, *TABLE.glob("*/*.toml"), *HERE.glob("*.py"),
+                *HERE.rglob("*.in"), *HERE.rglob("*.toml")]
         made = " ".join(str(chosen.folder / Path(name).name) for name in FILES)
         chosen.depfile.write_text(f"{made}: {' '.join(map(str, sorted(read)))}\n", encoding="utf-8")
     return 0

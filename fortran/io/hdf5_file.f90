@@ -4,11 +4,10 @@ module cnn_io_hdf5_file
    use, intrinsic :: iso_c_binding, only : c_int, c_loc, c_null_char, c_null_ptr, c_ptr
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
-   use cnn_io_hdf5_c_files, only : H5Gclose, H5Gcreate2, H5P_DEFAULT, H5Pclose, H5Pcreate, &
-      & H5Pset_create_intermediate_group, hdf5_link_create, hid_t, hsize_t
-   use cnn_io_hdf5_c_values, only : H5Aclose, H5Acreate_by_name, H5Aget_space, H5Aget_type, H5Aread, H5Awrite, &
-      & H5Sclose, H5Screate_simple, H5Sget_simple_extent_npoints, H5T_FLOAT, H5T_INTEGER, H5Tclose, H5Tget_class, &
-      & hdf5_native_double, hdf5_native_int
+   use cnn_io_hdf5_c, only : cnn_hdf5_link_create, cnn_hdf5_native_double, cnn_hdf5_native_int, H5Aclose, &
+      & H5Acreate_by_name, H5Aget_space, H5Aget_type, H5Aread, H5Awrite, H5Gclose, H5Gcreate2, H5P_DEFAULT, H5Pclose, &
+      & H5Pcreate, H5Pset_create_intermediate_group, H5Sclose, H5Screate_simple, H5Sget_simple_extent_npoints, &
+      & H5T_FLOAT, H5T_INTEGER, H5Tclose, H5Tget_class, hid_t, hsize_t
    use cnn_io_hdf5_tensors, only : hdf5_tensors_type
    use cnn_io_hdf5_texts, only : read_string, string_type
    implicit none
@@ -133,7 +132,7 @@ contains
       status = -1
       numbers = 0.0_dp
       if (kind_class /= H5T_FLOAT .and. kind_class /= H5T_INTEGER) points = 0
-      if (points >= 1 .and. points <= most) status = H5Aread(attribute, hdf5_native_double(), c_loc(numbers))
+      if (points >= 1 .and. points <= most) status = H5Aread(attribute, cnn_hdf5_native_double(), c_loc(numbers))
       ignored = H5Aclose(attribute)
       if (status == 0) then
          values = numbers(:points)
@@ -157,7 +156,7 @@ contains
       real(dp), target :: copy
       integer :: status
       copy = value
-      call write_attribute(self, object, name, hdf5_native_double(), 1, c_loc(copy), status)
+      call write_attribute(self, object, name, cnn_hdf5_native_double(), 1, c_loc(copy), status)
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
    end subroutine write_number
 
@@ -177,9 +176,9 @@ contains
       reals = values
       if (all(abs(values) <= huge(1) .and. abs(values - anint(values)) <= 0.0_dp)) then
          integers = nint(values, c_int)
-         call write_attribute(self, object, name, hdf5_native_int(), size(values), c_loc(integers), status)
+         call write_attribute(self, object, name, cnn_hdf5_native_int(), size(values), c_loc(integers), status)
       else
-         call write_attribute(self, object, name, hdf5_native_double(), size(values), c_loc(reals), status)
+         call write_attribute(self, object, name, cnn_hdf5_native_double(), size(values), c_loc(reals), status)
       end if
       if (status /= 0) call self%fail_with("attribute "//name//" of "//object//" could not be written", error)
    end subroutine write_numbers
@@ -225,7 +224,7 @@ contains
       integer, intent(out) :: status
       integer(hid_t) :: links, group
       integer(c_int) :: ignored
-      links = H5Pcreate(hdf5_link_create())
+      links = H5Pcreate(cnn_hdf5_link_create())
       status = H5Pset_create_intermediate_group(links, 1_c_int)
       group = H5Gcreate2(file, path//c_null_char, links, H5P_DEFAULT, H5P_DEFAULT)
       if (group < 0) status = -1

@@ -4,9 +4,8 @@ module cnn_io_hdf5_groups
    use, intrinsic :: iso_c_binding, only : c_char, c_int, c_null_char, c_size_t
    use cnn_core_error, only : error_type
    use cnn_core_text, only : name_type, to_text
-   use cnn_io_hdf5_c_files, only : H5_INDEX_NAME, H5_ITER_INC, H5_ITER_NATIVE, H5G_info_t, H5Gclose, H5Gget_info, &
-      & H5Gopen2, H5Lget_name_by_idx, H5P_DEFAULT, hid_t, hsize_t
-   use cnn_io_hdf5_c_values, only : H5Aget_name_by_idx, H5Aget_num_attrs
+   use cnn_io_hdf5_c, only : H5_INDEX_NAME, H5_ITER_INC, H5_ITER_NATIVE, H5Aget_name_by_idx, H5Aget_num_attrs, &
+      & H5G_info_t, H5Gclose, H5Gget_info, H5Gopen2, H5Lget_name_by_idx, H5P_DEFAULT, hid_t, hsize_t
    use cnn_io_hdf5_file, only : hdf5_file_type
    implicit none
    private

@@ -6,10 +6,10 @@ module cnn_io_hdf5_handle
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : i8
    use cnn_core_text, only : to_text
-   use cnn_io_hdf5_c_files, only : H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5dont_atexit, H5E_DEFAULT, H5Eset_auto2, &
-      & H5F_ACC_EXCL, H5F_ACC_RDONLY, H5Fclose, H5Fcreate, H5Fget_name, H5Fopen, H5get_libversion, H5Lexists, H5open, &
-      & H5P_DEFAULT, H5Pclose, H5Pget_external_count, H5Pget_layout, hid_t
-   use cnn_io_hdf5_c_values, only : H5Aexists_by_name, H5Aopen_by_name, H5Dclose, H5Dget_create_plist, H5Dopen2
+   use cnn_io_hdf5_c, only : H5Aexists_by_name, H5Aopen_by_name, H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5Dclose, &
+      & H5Dget_create_plist, H5dont_atexit, H5Dopen2, H5E_DEFAULT, H5Eset_auto2, H5F_ACC_EXCL, H5F_ACC_RDONLY, &
+      & H5Fclose, H5Fcreate, H5Fget_name, H5Fopen, H5get_libversion, H5Lexists, H5open, H5P_DEFAULT, H5Pclose, &
+      & H5Pget_external_count, H5Pget_layout, hid_t
    implicit none
    private
 

@@ -10,12 +10,11 @@ module cnn_io_hdf5_tensors
    use cnn_core_kinds, only : dp, dtype_float32
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : to_text
-   use cnn_io_hdf5_c_files, only : H5P_DEFAULT, H5Pclose, H5Pcreate, H5Pset_create_intermediate_group, H5S_ALL, &
-      & hdf5_link_create, hid_t, hsize_t
-   use cnn_io_hdf5_c_values, only : H5D_SPACE_STATUS_NOT_ALLOCATED, H5Dclose, H5Dcreate2, H5Dget_space, &
-      & H5Dget_space_status, H5Dget_type, H5Dread, H5Dwrite, H5Sclose, H5Screate_simple, H5Sget_simple_extent_dims, &
-      & H5Sget_simple_extent_ndims, H5T_FLOAT, H5Tclose, H5Tget_class, H5Tget_size, hdf5_native_double, &
-      & hdf5_native_float
+   use cnn_io_hdf5_c, only : cnn_hdf5_link_create, cnn_hdf5_native_double, cnn_hdf5_native_float, &
+      & H5D_SPACE_STATUS_NOT_ALLOCATED, H5Dclose, H5Dcreate2, H5Dget_space, H5Dget_space_status, H5Dget_type, &
+      & H5Dread, H5Dwrite, H5P_DEFAULT, H5Pclose, H5Pcreate, H5Pset_create_intermediate_group, H5S_ALL, H5Sclose, &
+      & H5Screate_simple, H5Sget_simple_extent_dims, H5Sget_simple_extent_ndims, H5T_FLOAT, H5Tclose, H5Tget_class, &
+      & H5Tget_size, hid_t, hsize_t
    use cnn_io_hdf5_handle, only : hdf5_handle_type
    implicit none
    private
@@ -157,7 +156,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       real(dp), target :: copy
       copy = value
-      call self%write_values(name, hdf5_native_double(), [integer ::], c_loc(copy), error)
+      call self%write_values(name, cnn_hdf5_native_double(), [integer ::], c_loc(copy), error)
    end subroutine write_scalar
 
    subroutine write_values(self, name, kind, extent, address, error)
@@ -175,7 +174,7 @@ contains
       integer(c_int) :: status, ignored
 
       dataset = -1
-      links = H5Pcreate(hdf5_link_create())
+      links = H5Pcreate(cnn_hdf5_link_create())
       status = H5Pset_create_intermediate_group(links, 1_c_int)
       ! A scalar has no extents
       space = H5Screate_simple(size(extent, kind=c_int), int(extent(size(extent):1:-1), hsize_t), c_null_ptr)
@@ -190,8 +189,8 @@ contains
    integer(hid_t) function memory_type(dtype)
       !> Element type, float32 or float64 of cnn_core_kinds
       integer, intent(in) :: dtype
-      memory_type = hdf5_native_double()
-      if (dtype == dtype_float32) memory_type = hdf5_native_float()
+      memory_type = cnn_hdf5_native_double()
+      if (dtype == dtype_float32) memory_type = cnn_hdf5_native_float()
    end function memory_type
 
 end module cnn_io_hdf5_tensors

@@ -3,10 +3,9 @@
 module cnn_io_hdf5_texts
    use, intrinsic :: iso_c_binding, only : c_associated, c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, &
       & c_ptr, c_size_t
-   use cnn_io_hdf5_c_files, only : H5free_memory, H5P_DEFAULT, H5S_ALL, hid_t, hsize_t
-   use cnn_io_hdf5_c_values, only : H5Aget_space, H5Aread, H5Dget_space, H5Dread, H5Sclose, &
-      & H5Sget_simple_extent_npoints, H5T_STR_NULLPAD, H5T_STRING, H5Tcopy, H5Tget_class, H5Tget_size, &
-      & H5Tis_variable_str, H5Tset_size, H5Tset_strpad, hdf5_c_string
+   use cnn_io_hdf5_c, only : cnn_hdf5_c_string, H5Aget_space, H5Aread, H5Dget_space, H5Dread, H5free_memory, &
+      & H5P_DEFAULT, H5S_ALL, H5Sclose, H5Sget_simple_extent_npoints, H5T_STR_NULLPAD, H5T_STRING, H5Tcopy, &
+      & H5Tget_class, H5Tget_size, H5Tis_variable_str, H5Tset_size, H5Tset_strpad, hid_t, hsize_t
    implicit none
    private
 
@@ -119,7 +118,7 @@ contains
       integer(hid_t), intent(out) :: kind
       !> 0 where all went well
       integer, intent(out) :: status
-      kind = H5Tcopy(hdf5_c_string())
+      kind = H5Tcopy(cnn_hdf5_c_string())
       status = H5Tset_size(kind, int(max(1, length), c_size_t))
       if (status == 0) status = H5Tset_strpad(kind, H5T_STR_NULLPAD)
    end subroutine string_type

@@ -15,15 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT, software_device
+from tests import software_device
 from tests.helpers import fortran_program
 from tests.helpers.cuda import nvidia_packages
-from tests.helpers.cuda.sources import read_source
+from tests.helpers.cuda.signatures import functions as signatures
 
 # Builds a program of all bindings, and asks the real libraries
 pytestmark = pytest.mark.deep
 
-BINDINGS = ROOT / "fortran" / "cuda" / "bindings"
 PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 
 
@@ -106,12 +105,6 @@ def test_a_handle_needs_a_gpu(program: Path, packages: str) -> None:
 # --- Libraries that are not as expected ------------------------------------------------------------------------
 
 
-def symbols(*files: str) -> list[str]:
-    """The functions that our tables ask for."""
-    return [name for file in files
-            for name in read_source((BINDINGS / f"{file}.f90").read_text(encoding="utf-8")).symbols.values()]
-
-
 def make_library(path: Path, functions: dict[str, str]) -> Path:
     """A shared library with these functions, each with its C body."""
     source = path.with_suffix(".c")
@@ -124,7 +117,7 @@ def make_library(path: Path, functions: dict[str, str]) -> Path:
 
 def make_cudnn(folder: Path, version: int = 91900, cuda: int = 13010, without: str = "", blas: bool = True) -> Path:
     """A folder with something that looks like cuDNN; ``without`` a function or a part."""
-    functions = dict.fromkeys(symbols("cudnn"), "return 0;")
+    functions = dict.fromkeys(signatures("cudnn"), "return 0;")
     functions |= {"cudnnGetVersion": f"return {version};", "cudnnGetCudartVersion": f"return {cuda};"}
     functions.pop(without, None)
     make_library(folder / "libcudnn.so.9", functions)
@@ -139,7 +132,7 @@ def make_cudnn(folder: Path, version: int = 91900, cuda: int = 13010, without: s
 def make_cudart(folder: Path, soname: str = "libcudart.so.13", version: int = 13000, body: str = "return 0;") -> Path:
     """A folder with something that looks like the CUDA runtime."""
     folder.mkdir(exist_ok=True)
-    functions = dict.fromkeys(symbols("cudart"), "return 0;")
+    functions = dict.fromkeys(signatures("cudart"), "return 0;")
     functions["cudaRuntimeGetVersion"] = f"*out = {version}; {body}"
     make_library(folder / soname, functions)
     return folder
@@ -270,7 +263,7 @@ def test_an_old_runtime_is_refused(program: Path, tmp_path: Path) -> None:
 
 def test_a_runtime_of_cuda_12_is_taken(program: Path, tmp_path: Path) -> None:
     """Kernels are the driver's business."""
-    functions = dict.fromkeys(symbols("cudart"), "return 0;")
+    functions = dict.fromkeys(signatures("cudart"), "return 0;")
     functions["cudaRuntimeGetVersion"] = "*out = 12060; return 0;"
     make_library(tmp_path / "libcudart.so.12", functions)
     said = say(program, "cudart", CNN_CUDA_PATH=str(tmp_path))

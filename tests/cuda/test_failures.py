@@ -71,8 +71,6 @@ MAKE_GRAPHS = {f"cudnnBackend{name}" for name in ("CreateDescriptor", "SetAttrib
 NOT_IN_A_STEP = {
     "cudaPointerGetAttributes", "cudaGetLastError",
     "cudaMemGetInfo", "cuDriverGetVersion", "cuDeviceGetName",
-    # Nobody does this yet
-    "cudaEventQuery", "cudaStreamIsCapturing", "cudaGraphUpload",
 }  # fmt: skip
 #: A status that stays, as after an access to a wrong address
 STICKY = dict.fromkeys(("cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize"), 700)

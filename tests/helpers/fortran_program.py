@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.helpers.cuda.signatures import written
 
 FORTRAN = ROOT / "fortran"
 PROGRAMS = Path(__file__).with_name("programs")
@@ -20,7 +21,7 @@ FLAGS = ["-std=f2018", "-Wall", "-Wextra", "-Wimplicit-interface", "-Werror", "-
 def sources_of(program: Path) -> list[Path]:
     """The program and all sources that it uses, in the order of compilation; KeyError for an unknown module."""
     modules = {"_".join(("cnn", *path.relative_to(FORTRAN).with_suffix("").parts)): path
-               for path in FORTRAN.rglob("*.f90")}
+               for path in FORTRAN.rglob("*.f90")} | written()
     order: list[Path] = []
 
     def visit(path: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The table of operations and losses: a TOML file for each, a folder for each family.
 
-The build writes Fortran from it (`fortran/operations/from_table`), so that a function of each number, or a loss, is its
+The build writes Fortran from it (`fortran/from_table`), so that a function of each number, or a loss, is its
 file here and its class with the oracle's formula, which is written by hand (`bridge.operations`).
 
 A file has, of a function of each number z (with its output y): ``value`` and ``gradient``, Fortran's formulas, in which

@@ -9,9 +9,6 @@ module cnn_cuda_bindings_cudart_enums
 
    !> `cudaError_t`
    integer(c_int), parameter, public :: cudaSuccess = 0
-   integer(c_int), parameter, public :: cudaErrorNotReady = 600
-   integer(c_int), parameter, public :: cudaErrorStreamCaptureUnsupported = 900
-   integer(c_int), parameter, public :: cudaErrorStreamCaptureInvalidated = 901
    !> `cudaMemcpyKind`
    integer(c_int), parameter, public :: cudaMemcpyHostToDevice = 1
    integer(c_int), parameter, public :: cudaMemcpyDeviceToHost = 2
@@ -27,12 +24,6 @@ module cnn_cuda_bindings_cudart_enums
    integer(c_int), parameter, public :: cudaStreamNonBlocking = 1
    integer(c_int), parameter, public :: cudaEventDisableTiming = 2
    !> `cudaStreamCaptureMode`
-   integer(c_int), parameter, public :: cudaStreamCaptureModeGlobal = 0
    integer(c_int), parameter, public :: cudaStreamCaptureModeThreadLocal = 1
-   integer(c_int), parameter, public :: cudaStreamCaptureModeRelaxed = 2
-   !> `cudaStreamCaptureStatus`
-   integer(c_int), parameter, public :: cudaStreamCaptureStatusNone = 0
-   integer(c_int), parameter, public :: cudaStreamCaptureStatusActive = 1
-   integer(c_int), parameter, public :: cudaStreamCaptureStatusInvalidated = 2
 
 end module cnn_cuda_bindings_cudart_enums

@@ -6,14 +6,13 @@
 !>
 !> Source.  cuDNN 9 API reference.
 module cnn_cuda_bindings_cudnn
-   use, intrinsic :: iso_c_binding, only : c_char, c_f_procpointer, c_int, c_null_char, c_size_t
+   use, intrinsic :: iso_c_binding, only : c_char, c_int, c_null_char, c_size_t
    use cnn_core_error, only : error_type, fail
    use cnn_core_text, only : to_text
    use cnn_cuda_bindings_cudnn_enums, only : CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_SUCCESS
-   use cnn_cuda_bindings_cudnn_handle_interfaces, only : cudnnCreate, cudnnDestroy, cudnnGetCudartVersion, &
-      & cudnnGetErrorString, cudnnGetLastErrorString, cudnnGetVersion, cudnnSetStream
    use cnn_cuda_bindings_libraries, only : check_cublaslt, check_parts_of_cudnn, find_library
-   use cnn_cuda_bindings_shared_library, only : c_text, shared_library_type
+   use cnn_cuda_bindings_shared_library, only : c_text
+   use cnn_cuda_bindings_signatures, only : cudnn_functions_type
    implicit none
    private
 
@@ -25,19 +24,11 @@ module cnn_cuda_bindings_cudnn
    !> Numbers of statuses go in thousands, one for each kind
    integer(c_int), parameter :: kind_length = 1000_c_int
 
-   type, public :: cudnn_type
-      type(shared_library_type) :: library
+   type, extends(cudnn_functions_type), public :: cudnn_type
       !> 91900 for cuDNN 9.19.0
       integer :: version = 0
       !> The CUDA runtime that it was built with: 13010 for CUDA 13.1
       integer :: cuda_version = 0
-      procedure(cudnnGetVersion), pointer, nopass :: get_version => null()
-      procedure(cudnnGetCudartVersion), pointer, nopass :: get_cudart_version => null()
-      procedure(cudnnGetErrorString), pointer, nopass :: get_error_string => null()
-      procedure(cudnnGetLastErrorString), pointer, nopass :: get_last_error_string => null()
-      procedure(cudnnCreate), pointer, nopass :: create => null()
-      procedure(cudnnDestroy), pointer, nopass :: destroy => null()
-      procedure(cudnnSetStream), pointer, nopass :: set_stream => null()
    contains
       procedure :: load
       procedure :: check
@@ -54,8 +45,7 @@ contains
       if (self%library%is_open()) return
       call find_library(["libcudnn.so.9"], self%library, error)
       if (allocated(error)) return
-      call bind_functions(self)
-      call self%library%check_symbols(error)
+      call self%bind_functions(error)
       if (allocated(error)) return
       call check_library(self, error)
       if (allocated(error)) call self%library%forget()
@@ -93,17 +83,6 @@ contains
       if (self%cuda_version/1000 /= runtime/1000) call fail(error, self%library%path//": built for CUDA "// &
          & to_text(self%cuda_version/1000)//", found the runtime of CUDA "//to_text(runtime/1000))
    end subroutine check_cuda
-
-   subroutine bind_functions(self)
-      type(cudnn_type), intent(inout) :: self
-      call c_f_procpointer(self%library%symbol("cudnnGetVersion"), self%get_version)
-      call c_f_procpointer(self%library%symbol("cudnnGetCudartVersion"), self%get_cudart_version)
-      call c_f_procpointer(self%library%symbol("cudnnGetErrorString"), self%get_error_string)
-      call c_f_procpointer(self%library%symbol("cudnnGetLastErrorString"), self%get_last_error_string)
-      call c_f_procpointer(self%library%symbol("cudnnCreate"), self%create)
-      call c_f_procpointer(self%library%symbol("cudnnDestroy"), self%destroy)
-      call c_f_procpointer(self%library%symbol("cudnnSetStream"), self%set_stream)
-   end subroutine bind_functions
 
    !> No error for success, else what cuDNN says of the status
    subroutine check(self, status, what, error)

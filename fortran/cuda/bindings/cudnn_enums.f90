@@ -7,18 +7,15 @@ module cnn_cuda_bindings_cudnn_enums
    implicit none
    private
 
-   !> `cudnnStatus_t`; only the test of these numbers needs BAD_PARAM, which was 3 in cuDNN 8
+   !> `cudnnStatus_t`
    integer(c_int), parameter, public :: CUDNN_STATUS_SUCCESS = 0
-   integer(c_int), parameter, public :: CUDNN_STATUS_BAD_PARAM = 2000
    integer(c_int), parameter, public :: CUDNN_STATUS_NOT_SUPPORTED = 3000
    !> `cudnnDataType_t`
    integer(c_int), parameter, public :: CUDNN_DATA_FLOAT = 0
    integer(c_int), parameter, public :: CUDNN_DATA_DOUBLE = 1
    integer(c_int), parameter, public :: CUDNN_DATA_HALF = 2
    integer(c_int), parameter, public :: CUDNN_DATA_BFLOAT16 = 9
-   !> `cudnnConvolutionMode_t`; what torch calls convolution is cross-correlation. CONVOLUTION flips the kernel: it is
-   !> never used, and is here so that nobody takes it for the other
-   integer(c_int), parameter, public :: CUDNN_CONVOLUTION = 0
+   !> `cudnnConvolutionMode_t`; what torch calls convolution is cross-correlation. CUDNN_CONVOLUTION flips the kernel
    integer(c_int), parameter, public :: CUDNN_CROSS_CORRELATION = 1
    !> `cudnnNanPropagation_t`
    integer(c_int), parameter, public :: CUDNN_PROPAGATE_NAN = 1

@@ -8,7 +8,7 @@ module cnn_cuda_device_buffers
    use cnn_core_kinds, only : i8
    use cnn_core_text, only : to_text
    use cnn_cuda_bindings_cudart, only : cudart_type
-   use cnn_cuda_bindings_cudart_interfaces, only : cudaFree
+   use cnn_cuda_bindings_signatures, only : cudaFree
    implicit none
    private
 

@@ -95,7 +95,7 @@ contains
       ticks = huge(ticks)
       start = 0_i8
       do i = 0, runs
-         call run_graph_plan(device%graphs, device%dnn_handle, plan, ids, addresses, workspace, error)
+         call run_graph_plan(device%dnn, device%dnn_handle, plan, ids, addresses, workspace, error)
          if (allocated(error)) return
          ! The first run loads and compiles
          if (i > 0) cycle

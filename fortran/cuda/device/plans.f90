@@ -84,7 +84,7 @@ contains
       integer(c_int) :: status
       integer :: i, best
 
-      call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, &
+      call find_graph_plans(device%dnn, device%dnn_handle, c_null_ptr, name, request, &
          & merge(most_measured, 1, name%measured), plans, lack, error)
       best = 0
       if (size(plans) > 1) call find_fastest(device, request, plans, graph_ids(request), best, error)
@@ -92,7 +92,7 @@ contains
       if (best == 0 .and. .not. allocated(error)) best = min(1, size(plans))
       do i = 1, size(plans)
          if (i == best) cycle
-         call free_graph_plan(device%graphs, plans(i))
+         call free_graph_plan(device%dnn, plans(i))
       end do
       if (best > 0) plan%graph = plans(best)
       ! Plans that could not be made may leave an error to the next of the thread that asks

@@ -7,9 +7,8 @@ module cnn_cuda_device_registry
    use cnn_core_text, only : to_text
    use cnn_cuda_bindings_cudart, only : cudart_type
    use cnn_cuda_bindings_cudart_enums, only : cudaMemoryTypeDevice, cudaMemoryTypeManaged
-   use cnn_cuda_bindings_cudart_interfaces, only : cuda_pointer_attributes_type
+   use cnn_cuda_bindings_signatures, only : cuda_pointer_attributes_type
    use cnn_cuda_bindings_cudnn, only : cudnn_type
-   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
    use cnn_cuda_device_type, only : cuda_device_type
    implicit none
    private
@@ -18,7 +17,6 @@ module cnn_cuda_device_registry
 
    type(cudart_type), target :: runtime
    type(cudnn_type), target :: dnn
-   type(cudnn_graph_type), target :: graphs
 
    type :: slot_type
       type(cuda_device_type), pointer :: device => null()
@@ -50,8 +48,6 @@ contains
       if (allocated(error)) return
       call dnn%check_cuda(runtime%version, error)
       if (allocated(error)) return
-      call graphs%load(dnn, error)
-      if (allocated(error)) return
       call count_devices(devices, error)
       if (allocated(error)) return
       if (ordinal < 0 .or. ordinal >= min(int(devices), most_devices)) then
@@ -60,7 +56,7 @@ contains
          return
       end if
       allocate (device)
-      call device%open(ordinal, runtime, dnn, graphs, error)
+      call device%open(ordinal, runtime, dnn, error)
       if (allocated(error)) then
          call device%close()
          deallocate (device)

@@ -16,7 +16,6 @@ module cnn_cuda_device_type
    use cnn_cuda_bindings_cudart_enums, only : cudaDevAttrMultiProcessorCount, cudaEventDisableTiming, &
       & cudaStreamNonBlocking
    use cnn_cuda_bindings_cudnn, only : cudnn_type
-   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
    use cnn_cuda_device_buffers, only : buffers_type
    use cnn_cuda_device_context, only : cuda_context_type
    use cnn_cuda_device_kernels, only : kernels_type
@@ -30,8 +29,6 @@ module cnn_cuda_device_type
       integer(c_int) :: processors = 1
       type(cudart_type), pointer :: rt => null()
       type(cudnn_type), pointer :: dnn => null()
-      !> cuDNN's graph API
-      type(cudnn_graph_type), pointer :: graphs => null()
       type(kernels_type) :: kernels
       !> Where work is queued now
       type(c_ptr) :: stream = c_null_ptr
@@ -66,7 +63,7 @@ module cnn_cuda_device_type
 contains
 
    !> After an error, `close` gives back what was made
-   subroutine open(self, ordinal, rt, dnn, graphs, error)
+   subroutine open(self, ordinal, rt, dnn, error)
       class(cuda_device_type), intent(inout) :: self
       !> Which device, from 0
       integer, intent(in) :: ordinal
@@ -74,15 +71,12 @@ contains
       type(cudart_type), intent(inout), target :: rt
       !> cuDNN, open; must live as long
       type(cudnn_type), intent(inout), target :: dnn
-      !> cuDNN's graph API, open; must live as long
-      type(cudnn_graph_type), intent(inout), target :: graphs
       !> No such device, no memory on it, or a library that fails
       type(error_type), allocatable, intent(out) :: error
 
       self%ordinal = ordinal
       self%rt => rt
       self%dnn => dnn
-      self%graphs => graphs
       call self%enter(error)
       if (allocated(error)) return
       call make_parts(self, error)
@@ -141,7 +135,7 @@ contains
       call self%enter(ignored)
       call self%finish()
       do i = 1, self%plan_count
-         call free_graph_plan(self%graphs, self%plans(i)%graph)
+         call free_graph_plan(self%dnn, self%plans(i)%graph)
       end do
       self%plan_count = 0
       call self%kernels%unload()

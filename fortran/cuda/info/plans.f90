@@ -8,7 +8,6 @@ module cnn_cuda_info_plans
    use cnn_core_error, only : error_type, fail
    use cnn_core_text, only : to_text
    use cnn_cuda_bindings_cudnn, only : cudnn_type
-   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
    use cnn_cuda_device_registry, only : open_cuda_device
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_plans_direct, only : as_forward, by_forward, is_direct
@@ -81,8 +80,8 @@ contains
       if (allocated(error)) return
       call device%enter(error)
       if (.not. allocated(error)) then
-         call find_graph_plans(device%graphs, device%dnn_handle, c_null_ptr, name, request, 1, plans, lack, error)
-         plan_text = words(device%graphs, plans)
+         call find_graph_plans(device%dnn, device%dnn_handle, c_null_ptr, name, request, 1, plans, lack, error)
+         plan_text = words(device%dnn, plans)
       end if
       call device%leave_idle(error)
    end subroutine describe_near
@@ -99,7 +98,6 @@ contains
       !> No libraries, or cuDNN fails
       type(error_type), allocatable, intent(out) :: error
       type(cudnn_type), target :: dnn
-      type(cudnn_graph_type), target :: graphs
       type(graph_builder_type) :: builder
       type(graph_plan_type), allocatable :: plans(:)
       character(len=:), allocatable :: lack
@@ -109,22 +107,20 @@ contains
       plan_text = ""
       call dnn%load(error)
       if (allocated(error)) return
-      call graphs%load(dnn, error)
-      if (allocated(error)) return
-      call builder%open(graphs)
+      call builder%open(dnn)
       device = describe_device(builder, json)
       if (builder%ok()) then
-         call find_graph_plans(graphs, c_null_ptr, device, name, request, 1, plans, lack, failure)
-         plan_text = words(graphs, plans)
+         call find_graph_plans(dnn, c_null_ptr, device, name, request, 1, plans, lack, failure)
+         plan_text = words(dnn, plans)
       end if
       call builder%close(error)
       if (allocated(failure)) call move_alloc(failure, error)
    end subroutine describe_far
 
    !> Of the plan, if there is one, which is given back
-   function words(graphs, plans) result(text)
-      !> cuDNN's graph API, open
-      type(cudnn_graph_type), intent(in) :: graphs
+   function words(dnn, plans) result(text)
+      !> cuDNN, open
+      type(cudnn_type), intent(in) :: dnn
       !> One at most, freed afterwards
       type(graph_plan_type), intent(inout) :: plans(:)
       character(len=:), allocatable :: text
@@ -139,7 +135,7 @@ contains
                & trim(merge(", not deterministic       ", repeat(" ", 26), .not. engine%deterministic))// &
                & trim(merge(", compiled when it is made", repeat(" ", 26), engine%compiled_later))
          end associate
-         call free_graph_plan(graphs, plans(i))
+         call free_graph_plan(dnn, plans(i))
       end do
    end function words
 

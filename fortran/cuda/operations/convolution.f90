@@ -175,7 +175,7 @@ contains
       call device%reserve(int(device%plans(i)%graph%workspace_bytes, c_size_t), workspace, error)
       if (allocated(error)) return
       addresses = [x%address, w%address, y%address, bias%address]
-      call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, ids(:merge(4, 3, request%bias)), &
+      call run_graph_plan(device%dnn, device%dnn_handle, device%plans(i)%graph, ids(:merge(4, 3, request%bias)), &
          & addresses(:merge(4, 3, request%bias)), workspace, error, refused)
       device%plans(i)%may_fuse = .not. refused
       done = .not. (refused .or. allocated(error))
@@ -267,7 +267,7 @@ contains
       !> Scratch memory, *device*, as large as the plan wants
       type(c_ptr), intent(in) :: workspace
       type(error_type), allocatable, intent(out) :: error
-      call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, [id_x, id_w, id_y], &
+      call run_graph_plan(device%dnn, device%dnn_handle, device%plans(i)%graph, [id_x, id_w, id_y], &
          & [x%address, w%address, y%address], workspace, error)
    end subroutine execute
 

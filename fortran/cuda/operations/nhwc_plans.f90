@@ -55,7 +55,7 @@ contains
          & trim(conv_names(request%operation))//" of "//shape_text(request%x)//" any more")
       if (allocated(error)) return
       call device%reserve(int(device%plans(i)%graph%workspace_bytes, c_size_t), workspace, error)
-      if (.not. allocated(error)) call run_graph_plan(device%graphs, device%dnn_handle, device%plans(i)%graph, &
+      if (.not. allocated(error)) call run_graph_plan(device%dnn, device%dnn_handle, device%plans(i)%graph, &
          & graph_ids(request), addresses, workspace, error, refused)
       if (present(refused)) device%plans(i)%may_fuse = .not. refused
       if (allocated(error)) error%message = error%message//" ("//trim(conv_names(request%operation))// &

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> Descriptors of cuDNN's graph API: made, filled in and finalized, with every status checked.
 !>
-!>     call builder%open(graphs)
+!>     call builder%open(dnn)
 !>     tensor = builder%descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor")
 !>     call builder%set(tensor, CUDNN_ATTR_TENSOR_DIMENSIONS, [2_i8, 16_i8, 64_i8, 64_i8])
 !>     call builder%finalize(tensor)
@@ -18,7 +18,7 @@ module cnn_cuda_plans_graph_builder
    use cnn_core_kinds, only : dp, i8, sp
    use cnn_core_text, only : to_text
    use cnn_cuda_bindings_cudnn, only : is_unsupported
-   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
+   use cnn_cuda_bindings_cudnn, only : cudnn_type
    use cnn_cuda_bindings_cudnn_graph_enums, only : CUDNN_TYPE_BACKEND_DESCRIPTOR, CUDNN_TYPE_BOOLEAN, CUDNN_TYPE_CHAR, &
       & CUDNN_TYPE_DOUBLE, CUDNN_TYPE_FLOAT, CUDNN_TYPE_HANDLE, CUDNN_TYPE_INT64, CUDNN_TYPE_VOID_PTR
    implicit none
@@ -34,7 +34,7 @@ module cnn_cuda_plans_graph_builder
    end type made_type
 
    type, public :: graph_builder_type
-      type(cudnn_graph_type), pointer :: graphs => null()
+      type(cudnn_type), pointer :: dnn => null()
       !> The first that occurred, and its status
       type(error_type), allocatable :: error
       integer(c_int) :: status = 0
@@ -66,11 +66,11 @@ module cnn_cuda_plans_graph_builder
 
 contains
 
-   subroutine open_builder(self, graphs)
+   subroutine open_builder(self, dnn)
       class(graph_builder_type), intent(inout) :: self
       !> The graph API, loaded; must live as long
-      type(cudnn_graph_type), intent(inout), target :: graphs
-      self%graphs => graphs
+      type(cudnn_type), intent(inout), target :: dnn
+      self%dnn => dnn
       if (allocated(self%error)) deallocate (self%error)
       if (allocated(self%aside)) deallocate (self%aside)
       if (allocated(self%made)) deallocate (self%made)
@@ -86,7 +86,7 @@ contains
       integer :: i
       do i = size(self%made), 1, -1
          ! A descriptor is host memory: that destroying it failed concerns nobody
-         ignored = self%graphs%backend_destroy_descriptor(self%made(i)%address)
+         ignored = self%dnn%backend_destroy_descriptor(self%made(i)%address)
       end do
       deallocate (self%made)
       if (allocated(self%error)) call move_alloc(self%error, error)
@@ -127,7 +127,7 @@ contains
       !> What was tried, for the message
       character(len=*), intent(in) :: what
       if (.not. self%ok()) return
-      call self%graphs%check(status, "graph: "//what, self%error)
+      call self%dnn%check(status, "graph: "//what, self%error)
       self%status = status
    end subroutine check
 
@@ -141,7 +141,7 @@ contains
       type(c_ptr) :: address
       address = c_null_ptr
       if (.not. self%ok()) return
-      call self%check(self%graphs%backend_create_descriptor(kind, address), "make "//what)
+      call self%check(self%dnn%backend_create_descriptor(kind, address), "make "//what)
       if (self%ok()) then
          self%made = [self%made, made_type(address, what)]
       else
@@ -153,7 +153,7 @@ contains
       class(graph_builder_type), intent(inout) :: self
       !> Descriptor whose attributes are set
       type(c_ptr), intent(in) :: address
-      if (self%ok()) call self%check(self%graphs%backend_finalize(address), self%name_of(address))
+      if (self%ok()) call self%check(self%dnn%backend_finalize(address), self%name_of(address))
    end subroutine finalize
 
    !> `close` leaves this descriptor alone: the caller destroys it
@@ -303,7 +303,7 @@ contains
       !> Number of elements
       integer, intent(in) :: count
       if (.not. self%ok()) return
-      call self%check(self%graphs%backend_set_attribute(address, attribute, kind, int(count, c_int64_t), elements), &
+      call self%check(self%dnn%backend_set_attribute(address, attribute, kind, int(count, c_int64_t), elements), &
          & self%name_of(address)//", attribute "//to_text(int(attribute)))
    end subroutine set_elements
 
@@ -374,7 +374,7 @@ contains
       count = 0
       if (.not. self%ok()) return
       there = 0_c_int64_t
-      call self%check(self%graphs%backend_get_attribute(address, attribute, kind, int(room, c_int64_t), there, &
+      call self%check(self%dnn%backend_get_attribute(address, attribute, kind, int(room, c_int64_t), there, &
          & elements), self%name_of(address)//", reading attribute "//to_text(int(attribute)))
       if (self%ok()) count = int(min(there, int(room, c_int64_t)))
    end subroutine get_elements

@@ -7,7 +7,7 @@ module cnn_cuda_plans_graph_plan
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
    use cnn_cuda_bindings_cudnn, only : is_unsupported
-   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
+   use cnn_cuda_bindings_cudnn, only : cudnn_type
    use cnn_cuda_bindings_cudnn_graph_enums, only : &
       & CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &
       & CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR
@@ -45,22 +45,22 @@ module cnn_cuda_plans_graph_plan
 
 contains
 
-   subroutine free_graph_plan(graphs, plan)
-      !> cuDNN's graph API, open
-      type(cudnn_graph_type), intent(in) :: graphs
+   subroutine free_graph_plan(dnn, plan)
+      !> cuDNN, open
+      type(cudnn_type), intent(in) :: dnn
       !> A plan, without a plan afterwards
       type(graph_plan_type), intent(inout) :: plan
       integer(c_int) :: ignored
-      if (c_associated(plan%pack)) ignored = graphs%backend_destroy_descriptor(plan%pack)
-      if (c_associated(plan%address)) ignored = graphs%backend_destroy_descriptor(plan%address)
+      if (c_associated(plan%pack)) ignored = dnn%backend_destroy_descriptor(plan%pack)
+      if (c_associated(plan%address)) ignored = dnn%backend_destroy_descriptor(plan%address)
       plan%pack = c_null_ptr
       plan%address = c_null_ptr
    end subroutine free_graph_plan
 
    !> Queue the plan on the handle's stream; tensors by their names in the graph
-   subroutine run_graph_plan(graphs, handle, plan, ids, addresses, workspace, error, refused)
-      !> cuDNN's graph API, open
-      type(cudnn_graph_type), intent(inout), target :: graphs
+   subroutine run_graph_plan(dnn, handle, plan, ids, addresses, workspace, error, refused)
+      !> cuDNN, open
+      type(cudnn_type), intent(inout), target :: dnn
       !> Handle of cuDNN, on whose stream it is queued
       type(c_ptr), intent(in) :: handle
       !> Addresses of the same tensors, *device*
@@ -79,15 +79,15 @@ contains
 
       if (present(refused)) refused = .false.
       if (.not. is_packed(plan, addresses, workspace)) then
-         call pack_tensors(graphs, plan, ids, addresses, workspace, error)
+         call pack_tensors(dnn, plan, ids, addresses, workspace, error)
          if (allocated(error)) return
       end if
-      status = graphs%backend_execute(handle, plan%address, plan%pack)
+      status = dnn%backend_execute(handle, plan%address, plan%pack)
       if (present(refused)) then
          refused = is_unsupported(status)
          if (refused) return
       end if
-      call graphs%check(status, "graph: run a plan", error)
+      call dnn%check(status, "graph: run a plan", error)
    end subroutine run_graph_plan
 
    !> Whether the plan's list names these
@@ -106,9 +106,9 @@ contains
       end do
    end function is_packed
 
-   subroutine pack_tensors(graphs, plan, ids, addresses, workspace, error)
-      !> cuDNN's graph API, open
-      type(cudnn_graph_type), intent(inout), target :: graphs
+   subroutine pack_tensors(dnn, plan, ids, addresses, workspace, error)
+      !> cuDNN, open
+      type(cudnn_type), intent(inout), target :: dnn
       !> A plan whose list of tensors is set
       type(graph_plan_type), intent(inout) :: plan
       !> Names of the tensors in the graph
@@ -123,9 +123,9 @@ contains
       type(c_ptr) :: pack
       integer(c_int) :: ignored
 
-      if (c_associated(plan%pack)) ignored = graphs%backend_destroy_descriptor(plan%pack)
+      if (c_associated(plan%pack)) ignored = dnn%backend_destroy_descriptor(plan%pack)
       plan%pack = c_null_ptr
-      call builder%open(graphs)
+      call builder%open(dnn)
       pack = builder%descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "a variant pack")
       call builder%set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, int(ids, i8))
       call builder%set_addresses(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses)

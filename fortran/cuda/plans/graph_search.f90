@@ -11,7 +11,7 @@ module cnn_cuda_plans_graph_search
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
    use cnn_core_text, only : to_text
-   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
+   use cnn_cuda_bindings_cudnn, only : cudnn_type
    use cnn_cuda_bindings_cudnn_graph_enums, only : CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
    use cnn_cuda_plans_graph, only : build_graph
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
@@ -43,9 +43,9 @@ contains
 
    !> Plans for the request that the options allow, at most `most`, the best first by cuDNN's heuristics; the caller
    !> frees them. None after an error, which is one only where no other engine has a plan
-   subroutine find_graph_plans(graphs, handle, device, name, request, most, plans, lack, error)
-      !> cuDNN's graph API, open
-      type(cudnn_graph_type), intent(inout), target :: graphs
+   subroutine find_graph_plans(dnn, handle, device, name, request, most, plans, lack, error)
+      !> cuDNN, open
+      type(cudnn_type), intent(inout), target :: dnn
       !> Handle of cuDNN, for the current device; null where `device` is given
       type(c_ptr), intent(in) :: handle
       !> Descriptor of a GPU that need not be there; null where `handle` is given
@@ -71,7 +71,7 @@ contains
 
       search = search_type(handle=handle, device=device, name=name, operation=request%operation, most=most)
       allocate (search%plans(0))
-      call builder%open(graphs)
+      call builder%open(dnn)
       call build_graph(request, builder, handle, graph)
       if (builder%ok()) then
          do i = 1, size(modes)
@@ -115,7 +115,7 @@ contains
          plan%engine = engines(i)
          if (plan%workspace_bytes > search%name%workspace_limit) then
             search%least = min(search%least, plan%workspace_bytes)
-            call free_graph_plan(builder%graphs, plan)
+            call free_graph_plan(builder%dnn, plan)
          else
             search%plans = [search%plans, plan]
          end if

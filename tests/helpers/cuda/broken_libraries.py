@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.cuda import signatures
 
 #: What runs when a library is loaded
 ABORTS = 'fputs("Invalid handle. Cannot load symbol cudnnCreate\\n", stderr); abort();'
@@ -30,9 +31,8 @@ def make_library(path: Path, *, when_loaded: str = "", functions: str = "") -> P
     return path
 
 
-def with_all_symbols(root: Path, binding: str, **values: int) -> str:
-    """Every function that a table of fortran/cuda/bindings binds, returning 0 or the value given."""
-    text = (root / "fortran" / "cuda" / "bindings" / f"{binding}.f90").read_text(encoding="utf-8")
-    names = re.findall(r'library%symbol\("(\w+)"\)', text)
+def with_all_symbols(binding: str, **values: int) -> str:
+    """Every function of a library of ours, returning 0 or the value given."""
+    names = signatures.functions(binding)
     assert len(names) > 3
     return "".join(f"long {name}(void) {{ return {values.get(name, 0)}; }}\n" for name in names)

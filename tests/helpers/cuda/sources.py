@@ -37,10 +37,6 @@ class Source:
     constants: dict[str, int] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     structures: dict[str, Declarations] = field(default_factory=dict)
-    #: Procedure pointer -> its interface
-    pointers: dict[str, str] = field(default_factory=dict)
-    #: Procedure pointer -> the symbol that it is set to
-    symbols: dict[str, str] = field(default_factory=dict)
 
 
 def snake(name: str) -> str:
@@ -50,15 +46,6 @@ def snake(name: str) -> str:
     ('work_space_size_in_bytes', 'p_kernel', 'a')
     """
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
-
-
-def short_name(function: str) -> str:
-    """The name of a function in our tables.
-
-    >>> short_name("cuCtxPushCurrent_v2"), short_name("cuInit"), short_name("cudnnSetTensor4dDescriptor")
-    ('ctx_push_current', 'init', 'set_tensor4d_descriptor')
-    """
-    return snake(re.sub(r"^(cudnn|cuda|cu)(?=[A-Z])|_v2$", "", function))
 
 
 def read_source(text: str) -> Source:
@@ -75,10 +62,6 @@ def read_source(text: str) -> Source:
             found.functions[name] = _function(name, arguments, result if kind == "function" else "", body)
     for name, body in re.findall(r"type, bind\(C\)(?:, public)? :: (\w+)\n(.*?)end type", text, re.S):
         found.structures[name] = _declarations(body)
-    found.pointers = {p: f for f, p in re.findall(r"procedure\((\w+)\), pointer, nopass ::\s+(\w+) => null\(\)", text)}
-    found.symbols = {
-        p: s for s, p in re.findall(r'c_f_procpointer\(self%library%symbol\("(\w+)"\),\s+self%(\w+)\)', text)
-    }
     return found
 
 

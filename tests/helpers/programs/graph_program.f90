@@ -15,7 +15,6 @@ program graph_program
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
    use cnn_cuda_bindings_cudnn, only : cudnn_type
-   use cnn_cuda_bindings_cudnn_graph, only : cudnn_graph_type
    use cnn_cuda_bindings_cudnn_graph_enums, only : CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK
    use cnn_cuda_plans_graph, only : build_graph
    use cnn_cuda_plans_graph_builder, only : graph_builder_type
@@ -25,13 +24,11 @@ program graph_program
    implicit none
 
    type(cudnn_type), target :: dnn
-   type(cudnn_graph_type), target :: graphs
    type(error_type), allocatable :: error
    character(len=:), allocatable :: json
 
    call read_device(json)
    call dnn%load(error)
-   if (.not. allocated(error)) call graphs%load(dnn, error)
    if (allocated(error)) then
       print "(a)", "error: "//error%message
       stop
@@ -83,7 +80,7 @@ contains
       integer :: i, plans, permitted
       character(len=100) :: first
 
-      call builder%open(graphs)
+      call builder%open(dnn)
       device = describe_device(builder, json)
       call build_graph(graph, builder, c_null_ptr, address)
       call find_engines(builder, address, graph%operation, device, CUDNN_HEUR_MODE_A, best)
@@ -105,7 +102,7 @@ contains
             if (plans == 1) write (first, "(i0, 1x, i0, 4(1x, l1))") it%number, workspace, it%tensor_cores, &
                & it%transforms, it%deterministic, it%compiled_later
          end associate
-         call free_graph_plan(graphs, plan)
+         call free_graph_plan(dnn, plan)
       end do
       call builder%close(error)
       if (.not. allocated(error)) print "(4(i0, 1x), a)", size(engines), permitted, plans, &

@@ -75,19 +75,6 @@ static cudaError_t unanswerable(cudaEvent_t event, const char *what)
    return cudaErrorCapturedEvent;
 }
 
-// Time passes while a program asks: one more operation runs
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-   CUDA_CALL;
-   if (!object_alive(event, AN_EVENT, "cudaEventQuery")) return cuda_failed(cudaErrorInvalidResourceHandle);
-   cudaError_t refused = unanswerable(event, call.name);
-   if (refused) return cuda_failed(refused);
-   const struct lane *lane = &lanes[event->mark.lane];
-   if (!event->recorded || lane->done >= event->mark.seq) return cudaSuccess;
-   run_until(event->mark.lane, lane->done + 1);
-   return cuda_failed(cudaErrorNotReady); // no failure, but cudaGetLastError gives it
-}
-
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
    CUDA_CALL;

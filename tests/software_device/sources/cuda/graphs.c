@@ -56,13 +56,6 @@ static cudaError_t launchable(cudaGraphExec_t exec, cudaStream_t stream, const c
    return capture_invalidate(lane, what) ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
-// Runs nothing, so only its arguments matter here
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
-{
-   CUDA_CALL;
-   return cuda_failed(launchable(exec, stream, call.name));
-}
-
 static bool node_usable(const struct node *node)
 {
    for (int i = 0; i < node->n_needs; i++)
