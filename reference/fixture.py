@@ -18,22 +18,12 @@ import h5py
 import numpy as np
 import torch
 
-from reference.chain import Layers
-from reference.disk import check_place, check_separate, size_text
+from reference.batches.images import image_file
+from reference.batches.micrograph import Source, fit_target, make_source, target_text
+from reference.batches.own_batches import OwnSource, file_of, rounded
 from reference.errors import InputError
-from reference.graph import MaskedDropout
-from reference.images import image_file
-from reference.losses import LossText
-from reference.micrograph import Source, fit_target, make_source, target_text
-from reference.model import build_layers, first_channels, model_file, output_shapes
-from reference.optimizer import Optimizer
-from reference.own_batches import OwnSource, file_of, rounded
-from reference.probe import Probe, ProbeSource, settled
-from reference.progress import Stages
-from reference.settings import ExportSettings
-from reference.strips import in_strips
-from reference.training import double_twin, parameters, run_step, un_reduced
-from reference.writer import (
+from reference.files.disk import check_place, check_separate, size_text
+from reference.files.writer import (
     NewFile,
     check_finite,
     link_twin,
@@ -44,6 +34,16 @@ from reference.writer import (
     write_tensor,
     write_weights,
 )
+from reference.losses import LossText
+from reference.model import build_layers, first_channels, model_file, output_shapes
+from reference.network.chain import Layers
+from reference.network.graph import MaskedDropout
+from reference.network.strips import in_strips
+from reference.optimizer import Optimizer
+from reference.probe import Probe, ProbeSource, settled
+from reference.progress import Stages
+from reference.settings import ExportSettings
+from reference.training import double_twin, parameters, run_step, un_reduced
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from reference.chain import Layers, padding_of
 from reference.errors import InputError, one_line, own_line
-from reference.graph import run
-from reference.proof import Shape, sizes
-from reference.reading import read
+from reference.network.chain import Layers, padding_of
+from reference.network.graph import run
+from reference.network.proof import Shape, sizes
+from reference.network.reading import read
 
 
 class ThreeLayerCNN(nn.Module):
@@ -79,7 +79,7 @@ def build_layers(
 
     Returns
     -------
-    layers : those of a chain of convolutions and ReLUs, or of a graph (`reference.graph`), on the CPU
+    layers : those of a chain of convolutions and ReLUs, or of a graph (`reference.network.graph`), on the CPU
 
     Raises
     ------

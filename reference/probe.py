@@ -3,7 +3,7 @@
 
 Images, weights and biases are -1, 0 or 1. The target is the output minus another image of -1, 0 and 1, so that
 the gradient of the loss is that image times 2/N. Where N and the learning rate are powers of two, every number
-of the step is an integer times a power of two, and small: `reference.exactness` proves it at every export.
+of the step is an integer times a power of two, and small: `reference.network.exactness` proves it at every export.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from reference.chain import Layers
 from reference.errors import InputError
-from reference.exactness import ExactSteps
+from reference.network.chain import Layers
+from reference.network.exactness import ExactSteps
 from reference.settings import ExportSettings
 from reference.training import double_twin, parameters
 

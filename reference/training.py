@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from reference.chain import Layers
 from reference.losses import LossText
+from reference.network.chain import Layers
 
 # Takes a tensor's name in the file ("forward/conv1") and the tensor, at the moment when it exists. It must
 # not keep the tensor: at full size all of them together are gigabytes.

@@ -45,8 +45,8 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One operation: its name in torch.nn, `JOINS`, `FUNCTIONS` or `reference.pointwise`, arguments, and the outputs it
-    takes; 0 is the network's input. With ``fixed`` its weights are frozen, or its statistics the running ones."""
+    """One operation: its name in torch.nn, `JOINS`, `FUNCTIONS` or `reference.network.pointwise`, arguments, and the
+    outputs it takes; 0 is the network's input. With ``fixed`` its weights are frozen, or its statistics the running ones."""
 
     kind: str
     options: dict[str, Any]

@@ -22,8 +22,8 @@ from bridge.exchange.file import ExchangeFile
 from bridge.judge.measure import error_statistics
 from reference import strips, writer
 from reference.export import export
+from reference.network.strips import StripConv2d
 from reference.settings import ExportSettings
-from reference.strips import StripConv2d
 
 CONVOLUTIONS = {
     "plain": nn.Conv2d(3, 4, 3, padding=1),

@@ -31,8 +31,8 @@ from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import described
 from reference.errors import InputError
-from reference.graph import hyperparameters, trace
-from reference.pointwise import Clip
+from reference.network.graph import hyperparameters, trace
+from reference.network.pointwise import Clip
 
 Array = np.ndarray
 Tensors = dict[str, Array]

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from reference.chain import Layers
 from reference.errors import InputError
 from reference.export import export
-from reference.graph import hyperparameters, run
-from reference.reading import read
+from reference.network.chain import Layers
+from reference.network.graph import hyperparameters, run
+from reference.network.reading import read
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import Denoiser, Dropped, Evaluated, Mlp, Resnet, Unet
 

@@ -14,12 +14,12 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, prune
 
-from reference.chain import Layers
 from reference.errors import InputError
-from reference.graph import hyperparameters
 from reference.model import VariedCNN
-from reference.proof import Shape, sizes
-from reference.reading import read
+from reference.network.chain import Layers
+from reference.network.graph import hyperparameters
+from reference.network.proof import Shape, sizes
+from reference.network.reading import read
 from tests.helpers.torch_graphs import Denoiser, Dropped, Evaluated, Resnet
 
 SHAPES = [(2, 1, 8, 9), (3, 1, 10, 8)]

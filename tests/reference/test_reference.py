@@ -22,16 +22,16 @@ from torch import nn
 
 from reference import fixture as export_module
 from reference import writer
-from reference.chain import Layers
+from reference.batches.images import load_image
+from reference.batches.micrograph import PatchSource, SyntheticSource, patch_places
 from reference.cli import main
 from reference.errors import InputError
 from reference.export import ExportSettings, export
-from reference.graph import hyperparameters
-from reference.images import load_image
-from reference.micrograph import PatchSource, SyntheticSource, patch_places
 from reference.model import ThreeLayerCNN
+from reference.network.chain import Layers
+from reference.network.graph import hyperparameters
+from reference.network.reading import read
 from reference.optimizer import Optimizer
-from reference.reading import read
 from tests import ROOT
 
 REAL_MICROGRAPH = ROOT.parent / "shared" / "data" / "micrograph_4096.mrc"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Torch modules to graphs of operations, by `reference.reading`, and back.
+"""Torch modules to graphs of operations, by `reference.network.reading`, and back.
 
 torch is imported only when one of these is called, and with it `reference`, which reads torch's modules for both sides.
 """
@@ -46,10 +46,10 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
     ArgumentError
         If it cannot be traced, holds what is no operation, or does anything that its layers do not.
     """
-    from reference.chain import Layers
     from reference.errors import InputError
-    from reference.graph import hyperparameters
-    from reference.reading import read
+    from reference.network.chain import Layers
+    from reference.network.graph import hyperparameters
+    from reference.network.reading import read
 
     models: list[Model] = []
 
@@ -70,7 +70,7 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
 
 def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
     """Two numbers of small images, of two sizes if the model takes two; of one sample alone, if it was given so."""
-    from reference.proof import sizes
+    from reference.network.proof import sizes
 
     given = _shape_for(model) if example is None else tuple(example)
     extension.check_shape("example", given, extension.DIMENSIONS)
@@ -191,7 +191,7 @@ def _spline(a: Spline) -> nn.Module:
 
 
 def _pointwise(a: Pointwise) -> nn.Module:
-    from reference.pointwise import LAYERS
+    from reference.network.pointwise import LAYERS
 
     layer, names = LAYERS[a.kind]
     return layer(*(getattr(a, name) for name in names))

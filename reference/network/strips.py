@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from reference.chain import Layers, padding_of
+from reference.network.chain import Layers, padding_of
 
 Made = TypeVar("Made")
 

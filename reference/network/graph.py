@@ -2,7 +2,7 @@
 """A module traced into a graph of the operations that exchange files know (format 2).
 
 torch.fx follows the module's forward; every call becomes a layer of its own with the names of those whose outputs it
-takes. What it cannot see, `reference.reading` refuses or proves.
+takes. What it cannot see, `reference.network.reading` refuses or proves.
 
 Source: J. Reed et al., torch.fx, MLSys 2022; docs/exchange-file.md lists the operations and their hyperparameters.
 """
@@ -21,8 +21,8 @@ from torch import fx, nn
 from torch.nn import functional
 
 from reference import pointwise
-from reference.chain import NAME, Layers, padding_of, pair
 from reference.errors import InputError, one_line, own_line
+from reference.network.chain import NAME, Layers, padding_of, pair
 from reference.spline import Spline
 
 INPUT = "input"

@@ -2,8 +2,8 @@
 """Read a module: what is found in its forward is all that it does, and this is proved before it is believed.
 
 Three things see to it. Nothing that torch.fx is blind to is accepted: hooks, replaced methods, parametrizations,
-tensors outside of layers, computation beside the traced one. The forward is traced (`reference.graph`). And what was
-found is run beside the module (`reference.proof`), with other parameters than it has now.
+tensors outside of layers, computation beside the traced one. The forward is traced (`reference.network.graph`). And
+what was found is run beside the module (`reference.network.proof`), with other parameters than it has now.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reference.chain import Layers
 from reference.errors import InputError, one_line
-from reference.graph import is_operation, trace
-from reference.proof import Shape, prove
+from reference.network.chain import Layers
+from reference.network.graph import is_operation, trace
+from reference.network.proof import Shape, prove
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 

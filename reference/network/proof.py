@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from reference.chain import Layers
 from reference.errors import InputError, one_line
-from reference.graph import run
+from reference.network.chain import Layers
+from reference.network.graph import run
 
 Shape = tuple[int, ...]
 #: Heights and widths that are tried: U-Nets want multiples of powers of 2; few pixels are fast

@@ -13,12 +13,12 @@ import h5py
 import numpy as np
 import torch
 
-from reference.chain import Layers
-from reference.disk import check_place, disk_errors
 from reference.errors import InputError, one_line
-from reference.graph import hyperparameters
+from reference.files.disk import check_place, disk_errors
+from reference.files.part_file import PartFile
 from reference.losses import LossText
-from reference.part_file import PartFile
+from reference.network.chain import Layers
+from reference.network.graph import hyperparameters
 from reference.settings import ExportSettings
 from reference.training import parameters, state
 from reference.version import version
