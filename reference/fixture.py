@@ -21,7 +21,6 @@ import torch
 from reference.batches.images import image_file
 from reference.batches.micrograph import Source, fit_target, make_source, target_text
 from reference.batches.own_batches import OwnSource, file_of, rounded
-from reference.errors import InputError
 from reference.files.disk import check_place, check_separate, size_text
 from reference.files.writer import (
     NewFile,
@@ -36,11 +35,10 @@ from reference.files.writer import (
 )
 from reference.losses import LossText
 from reference.model import build_layers, first_channels, model_file, output_shapes
-from reference.network.chain import Layers
-from reference.network.graph import MaskedDropout
+from reference.network.layers import Layers, MaskedDropout
 from reference.network.strips import in_strips
 from reference.optimizer import Optimizer
-from reference.probe import Probe, ProbeSource, settled
+from reference.probe import Probe, ProbeSource, check_chain, settled
 from reference.progress import Stages
 from reference.settings import ExportSettings
 from reference.training import double_twin, parameters, run_step, un_reduced
@@ -134,9 +132,8 @@ class _Work:
             lambda _, layer: MaskedDropout(layer.p, isinstance(layer, torch.nn.Dropout2d))
             if isinstance(layer, (torch.nn.Dropout, torch.nn.Dropout2d)) else layer)
         self.probe: Probe | None = None
-        if settings.probe and self.layers.inputs is not None:
-            raise InputError("a probe is made of a chain of convolutions and ReLUs, and this model is none")
         if settings.probe:
+            check_chain(self.layers)
             output = self.shapes[self.layers[-1][0]]
             self.settings = settled(settings, output)
             self.source: Source = ProbeSource(settings, (settings.batch, channels, *size), output)

@@ -12,7 +12,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from reference.errors import InputError, one_line
-from reference.network.chain import Layers
+from reference.network.layers import Layers
 from reference.settings import ExportSettings
 from reference.training import parameters
 

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from reference.errors import InputError
-from reference.network.chain import Layers
 from reference.network.exactness import ExactSteps
+from reference.network.layers import Layers
 from reference.settings import ExportSettings
 from reference.training import double_twin, parameters
 
@@ -133,6 +133,18 @@ def settled(settings: ExportSettings, output: tuple[int, ...]) -> ExportSettings
         return settings
     lr = UNIT_STEP / (2 * loss_scale(settings, output)) if settings.steps == 1 else 0.0
     return settings.with_lr(lr)
+
+
+def check_chain(layers: Layers) -> None:
+    """Refuse layers of which no probe is made: only convolutions and ReLUs, one behind the other, are proved.
+
+    Raises
+    ------
+    InputError
+    """
+    kinds = {type(layer) for _, layer in layers}
+    if nn.Conv2d not in kinds or not kinds <= {nn.Conv2d, nn.ReLU} or layers.inputs != Layers(layers).inputs:
+        raise InputError("a probe is made of a chain of convolutions and ReLUs, and this model is none")
 
 
 def loss_scale(settings: ExportSettings, output: tuple[int, ...]) -> float:

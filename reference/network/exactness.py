@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from reference.errors import InputError
-from reference.network.chain import Layers
+from reference.network.layers import Layers
 from reference.training import double_twin, parameters, run_step
 
 # Integers up to here are float32 numbers.

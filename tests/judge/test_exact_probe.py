@@ -19,8 +19,8 @@ from reference.cli import main as export_main
 from reference.errors import InputError
 from reference.export import export
 from reference.model import VariedCNN
-from reference.network.chain import Layers
 from reference.network.exactness import LIMIT, ExactSteps
+from reference.network.layers import Layers
 from reference.settings import ExportSettings
 from tests.helpers import wrong
 from tests.helpers.candidates import LowOperands, ask, plant, train

@@ -47,14 +47,14 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
         If it cannot be traced, holds what is no operation, or does anything that its layers do not.
     """
     from reference.errors import InputError
-    from reference.network.chain import Layers
-    from reference.network.graph import hyperparameters
+    from reference.network.hyperparameters import hyperparameters
+    from reference.network.layers import Layers
     from reference.network.reading import read
 
     models: list[Model] = []
 
     def shapes(layers: Layers) -> list[Shape]:
-        nodes = [described(OPERATIONS[kind], name, () if layers.inputs is None else layers.inputs[name], found)
+        nodes = [described(OPERATIONS[kind], name, layers.inputs[name], found)
                  for name, layer in layers for kind, found in [hyperparameters(name, layer)]]
         for node, (name, layer) in zip(nodes, layers, strict=True):
             _check_shapes(name, node, layer)
