@@ -124,7 +124,10 @@ def _shapes(model: Model) -> Iterator[Shape]:
 
 
 def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module]]:
-    """Return a module with the layers of a model, which has no values yet, and these by name."""
+    """Return a module with the layers of a model, which has no values yet, and these by name.
+
+    Where each layer takes the one before, it is a ``Sequential``.
+    """
     import torch
     from torch import nn
 
@@ -142,7 +145,9 @@ def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module
     layers = {layer.name: _MAKERS[layer.kind](layer).to(getattr(torch, dtype)) for layer in model.layers}
     for layer in model.layers:
         layers[layer.name].train(bool(vars(layer).get("training", True)))
-    graph = Graph()
+    before = ("input", *layers)
+    in_sequence = all(node.inputs == (one,) for node, one in zip(model.graph.nodes, before, strict=False))
+    graph: nn.Module = nn.Sequential() if in_sequence else Graph()
     # not add_module, which refuses the dots of nested names
     graph._modules.update(layers)
     return graph, layers
