@@ -18,22 +18,11 @@ import h5py
 import numpy as np
 import torch
 
-from reference.chain import Layers
-from reference.disk import check_place, check_separate, size_text
-from reference.errors import InputError
-from reference.graph import MaskedDropout
-from reference.images import image_file
-from reference.losses import LossText
-from reference.micrograph import Source, fit_target, make_source, target_text
-from reference.model import build_layers, first_channels, model_file, output_shapes
-from reference.optimizer import Optimizer
-from reference.own_batches import OwnSource, file_of, rounded
-from reference.probe import Probe, ProbeSource, settled
-from reference.progress import Stages
-from reference.settings import ExportSettings
-from reference.strips import in_strips
-from reference.training import double_twin, parameters, run_step, un_reduced
-from reference.writer import (
+from reference.batches.images import image_file
+from reference.batches.micrograph import Source, fit_target, make_source, target_text
+from reference.batches.own_batches import OwnSource, file_of, rounded
+from reference.files.disk import check_place, check_separate, size_text
+from reference.files.writer import (
     NewFile,
     check_finite,
     link_twin,
@@ -44,6 +33,15 @@ from reference.writer import (
     write_tensor,
     write_weights,
 )
+from reference.losses import LossText
+from reference.model import build_layers, first_channels, model_file, output_shapes
+from reference.network.layers import Layers, MaskedDropout
+from reference.network.strips import in_strips
+from reference.optimizer import Optimizer
+from reference.probe import Probe, ProbeSource, check_chain, settled
+from reference.progress import Stages
+from reference.settings import ExportSettings
+from reference.training import double_twin, parameters, run_step, un_reduced
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -134,9 +132,8 @@ class _Work:
             lambda _, layer: MaskedDropout(layer.p, isinstance(layer, torch.nn.Dropout2d))
             if isinstance(layer, (torch.nn.Dropout, torch.nn.Dropout2d)) else layer)
         self.probe: Probe | None = None
-        if settings.probe and self.layers.inputs is not None:
-            raise InputError("a probe is made of a chain of convolutions and ReLUs, and this model is none")
         if settings.probe:
+            check_chain(self.layers)
             output = self.shapes[self.layers[-1][0]]
             self.settings = settled(settings, output)
             self.source: Source = ProbeSource(settings, (settings.batch, channels, *size), output)

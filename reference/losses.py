@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from reference.errors import InputError
-from reference.table import rows
+from reference.network.table import rows
 
 Criterion = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 #: Settings that are whole numbers; a flag is 1 or 0

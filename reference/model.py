@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from reference.chain import Layers, padding_of
 from reference.errors import InputError, one_line, own_line
-from reference.graph import run
-from reference.proof import Shape, sizes
-from reference.reading import read
+from reference.network.layers import Layers, run
+from reference.network.proof import Shape, sizes
+from reference.network.reading import read
+
+#: Numbers of an input, of which outputs take seconds to compute, or more memory than there is
+MANY = 1 << 24
 
 
 class ThreeLayerCNN(nn.Module):
@@ -79,7 +82,7 @@ def build_layers(
 
     Returns
     -------
-    layers : those of a chain of convolutions and ReLUs, or of a graph (`reference.graph`), on the CPU
+    layers : as `reference.network.trace` finds them, on the CPU
 
     Raises
     ------
@@ -131,46 +134,25 @@ def model_file(model: str | Callable[[], Any] | None) -> Path | None:
 
 
 def output_shapes(layers: Layers, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every layer's output for an input; of a chain, whose input is (n, c, h, w), without computing
-    it.
+    """Return the shape of every layer's output for an input.
+
+    They are computed, for input of many numbers on torch's meta device, which takes two seconds of imports.
 
     Raises
     ------
     InputError
         If the layers do not fit such images.
     """
-    if layers.inputs is not None:
-        dtype = next((one.dtype for _, layer in layers for one in layer.parameters()), torch.float32)
-        try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                found = run(copy.deepcopy(layers), torch.zeros(shape, dtype=dtype))
-        except Exception as error:  # whatever torch raises
-            what = f"images of {shape[2]}x{shape[3]} pixels" if len(shape) == 4 else f"an input of shape {shape}"
-            raise InputError(f"the model fails on {what}: {one_line(error)}") from error
-        return {name: tuple(found[name].shape) for name, _ in layers}
-    if len(shape) != 4:
-        raise InputError(f"the model takes images (n, c, h, w), and the input has the shape {shape}")
-    image, shapes = (shape[0], shape[1], shape[2], shape[3]), dict[str, tuple[int, ...]]()
-    for name, layer in layers:
-        if isinstance(layer, nn.Conv2d):
-            image = _output_shape(name, layer, image)
-        shapes[name] = image
-    return shapes
-
-
-def _output_shape(name: str, conv: nn.Conv2d, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """By the formula of nn.Conv2d; to ask torch's meta device takes two seconds of imports."""
-    height, width = (
-        (length + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
-        for length, pad, dilation, kernel, stride in zip(
-            shape[2:], padding_of(name, conv), conv.dilation, conv.kernel_size, conv.stride, strict=True
-        )
-    )
-    if shape[1] != conv.in_channels:
-        raise InputError(f"layer '{name}' cannot take shape {shape}: expected {conv.in_channels} channels")
-    if height < 1 or width < 1:
-        raise InputError(f"layer '{name}' cannot take shape {shape}: its kernel is larger than the padded image")
-    return shape[0], conv.out_channels, height, width
+    dtype = next((one.dtype for _, layer in layers for one in layer.parameters()), torch.float32)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            device = "meta" if math.prod(shape) > MANY else "cpu"
+            outputs = run(layers.changed(lambda _, layer: copy.deepcopy(layer).to(device)),
+                          torch.zeros(shape, dtype=dtype, device=device))
+            return {name: tuple(found.shape) for name, found in outputs}
+    except Exception as error:  # whatever torch raises
+        what = f"images of {shape[2]}x{shape[3]} pixels" if len(shape) == 4 else f"an input of shape {shape}"
+        raise InputError(f"the model fails on {what}: {one_line(error)}") from error
 
 
 def _find_factory(model: str | Callable[[], Any] | None) -> Callable[[], Any]:

@@ -11,8 +11,8 @@ import torch
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from reference.chain import Layers
 from reference.errors import InputError, one_line
+from reference.network.layers import Layers
 from reference.settings import ExportSettings
 from reference.training import parameters
 

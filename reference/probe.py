@@ -3,7 +3,7 @@
 
 Images, weights and biases are -1, 0 or 1. The target is the output minus another image of -1, 0 and 1, so that
 the gradient of the loss is that image times 2/N. Where N and the learning rate are powers of two, every number
-of the step is an integer times a power of two, and small: `reference.exactness` proves it at every export.
+of the step is an integer times a power of two, and small: `reference.network.exactness` proves it at every export.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from reference.chain import Layers
 from reference.errors import InputError
-from reference.exactness import ExactSteps
+from reference.network.exactness import ExactSteps
+from reference.network.layers import Layers
 from reference.settings import ExportSettings
 from reference.training import double_twin, parameters
 
@@ -133,6 +133,18 @@ def settled(settings: ExportSettings, output: tuple[int, ...]) -> ExportSettings
         return settings
     lr = UNIT_STEP / (2 * loss_scale(settings, output)) if settings.steps == 1 else 0.0
     return settings.with_lr(lr)
+
+
+def check_chain(layers: Layers) -> None:
+    """Refuse layers of which no probe is made: only convolutions and ReLUs, one behind the other, are proved.
+
+    Raises
+    ------
+    InputError
+    """
+    kinds = {type(layer) for _, layer in layers}
+    if nn.Conv2d not in kinds or not kinds <= {nn.Conv2d, nn.ReLU} or layers.inputs != Layers(layers).inputs:
+        raise InputError("a probe is made of a chain of convolutions and ReLUs, and this model is none")
 
 
 def loss_scale(settings: ExportSettings, output: tuple[int, ...]) -> float:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reference.batches.own_batches import Given, count
 from reference.errors import InputError
 from reference.losses import LossText
-from reference.own_batches import Given, count
 
 # Up to here a float64 step takes less than a second, so that every step gets its twin.
 ORACLE_PIXELS = 2**17
@@ -54,7 +54,7 @@ class ExportSettings:
         Over all elements of the output; of the cross entropy over images and pixels.
     image : path or None
         Micrograph that patches are cut from; a synthetic one where None.
-    input, target : None, an array, a list of arrays, or a path, see `reference.own_batches`
+    input, target : None, an array, a list of arrays, or a path, see `reference.batches.own_batches`
         Batches of the caller's own, of any shape (n, ...), in place of images; they are rounded to `precision`, and
         height, width and batch say nothing.
     model : "package.module:factory", a callable without arguments, or None

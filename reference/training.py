@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
 
-from reference.chain import Layers
 from reference.losses import LossText
+from reference.network.layers import INPUT, Layers, run
 
 # Takes a tensor's name in the file ("forward/conv1") and the tensor, at the moment when it exists. It must
 # not keep the tensor: at full size all of them together are gigabytes.
@@ -43,26 +43,19 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     """
     for _, layer in layers:
         layer.zero_grad(set_to_none=True)
-    of_input = of_input or any("input" in layers.inputs_of(name) and not any(True for _ in layer.parameters())
+    of_input = of_input or any(INPUT in layers.inputs[name] and not any(True for _ in layer.parameters())
                                for name, layer in layers)
     start = batch.detach().clone().requires_grad_(of_input)
-    known = {"input": start}
-    last_use = {one: name for name, _ in layers for one in layers.inputs_of(name)}
     with _all_gradients(layers):
-        for name, layer in layers:
-            taken = layers.inputs_of(name)
-            value = layer(*(known[one] for one in taken))
-            for one in {one for one in taken if last_use[one] == name}:
-                del known[one]
-            known[name] = value
+        for (name, layer), (_, value) in zip(layers, run(layers, start), strict=True):
             sink(f"forward/{name}", value)
             if layer.training:
-                for _, part, buffer in state(Layers([(name, layer)])):
+                for _, part, buffer in state([(name, layer)]):
                     sink(f"state/{name}/{part}", buffer.clone())
             # A hook, and not retain_grad(): the gradient is written and gone before the next one comes.
-            value.register_hook(_shown(sink, f"grads/{name}/output"))
+            value.register_hook(_shown(sink, f"grads/{name}/output"))  # type: ignore[no-untyped-call]
         total = LossText.read(loss).criterion(reduction, value.dtype)(value, target)
-        del value, known
+        del value
         sink("loss", total)
         total.backward()  # type: ignore[no-untyped-call]
     for name, part, parameter in parameters(layers):
@@ -74,7 +67,7 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
     return total.item()
 
 
-def state(layers: Layers) -> Iterator[tuple[str, str, torch.Tensor]]:
+def state(layers: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Yield layer's name, buffer's name, and the buffer, of all that layers keep and do not learn; counters excepted.
     """
     for name, layer in layers:

@@ -30,7 +30,7 @@ from bridge.exchange.file import ExchangeFile
 from bridge.validate.workspace import workspace
 
 Tensors = dict[str, np.ndarray]
-#: What h5py is told; that of `reference.writer`
+#: What h5py is told; that of `reference.files.writer`
 FILE_OPTIONS = {"libver": ("earliest", "v110")}
 #: Of h5py's throughput
 WANTED = 0.8
@@ -140,7 +140,7 @@ def _tensors(path: Path) -> Tensors:
 def _reference_writer(path: Path, tensors: Tensors) -> Callable[[], None]:
     import torch
 
-    from reference.writer import new_file, write_tensor
+    from reference.files.writer import new_file, write_tensor
 
     torch_tensors = {name: torch.from_numpy(one) for name, one in tensors.items()}
 

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from reference import losses, pointwise
+from reference import losses
+from reference.network import pointwise
 from reference.spline import Spline
 
 #: Operations of a network before those are left out whose outputs nobody takes; numbers of an output
@@ -45,8 +46,9 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One operation: its name in torch.nn, `JOINS`, `FUNCTIONS` or `reference.pointwise`, arguments, and the outputs it
-    takes; 0 is the network's input. With ``fixed`` its weights are frozen, or its statistics the running ones."""
+    """One operation: its name in torch.nn, `JOINS`, `FUNCTIONS` or `reference.network.pointwise`, arguments, and the
+    outputs it takes; 0 is the network's input. With ``fixed`` its weights are frozen, or its statistics the running
+    ones."""
 
     kind: str
     options: dict[str, Any]

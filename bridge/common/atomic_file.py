@@ -4,8 +4,8 @@
 A new file is written as ``.NAME.PID.part`` beside the one that it will replace (of a long name its first bytes and a
 checksum), and takes its name when it is complete
 and on the disk. The writer holds a lock (flock) on it, which the kernel drops with its process: so the next writer of
-the same file can tell what a dead one left, and removes it. reference/part_file.py and fortran/core/part_file.c do the
-same; the three agree on name and lock.
+the same file can tell what a dead one left, and removes it. reference/files/part_file.py and fortran/core/part_file.c
+do the same; the three agree on name and lock.
 """
 
 from __future__ import annotations

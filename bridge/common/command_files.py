@@ -19,7 +19,7 @@ StrPath = str | os.PathLike[str]
 #: Files with what each is to the command, an option or a positional argument; None is no file
 Named = Iterable[tuple[str, StrPath | None]]
 
-#: An image may be a dataset of an HDF5 file, as in reference.images
+#: An image may be a dataset of an HDF5 file, as in reference.batches.images
 _H5_WITH_DATASET = re.compile(r"(?P<file>.+\.(?:h5|hdf5)):/.+", re.IGNORECASE)
 
 
@@ -68,7 +68,7 @@ def image_file(image: str | None) -> str | None:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes with three digits, in the unit that has them; as in reference.disk.
+    """Return a number of bytes with three digits, in the unit that has them; as in reference.files.disk.
 
     >>> size_text(4_980_000_000), size_text(621_000_000), size_text(1500), size_text(0)
     ('4.98 GB', '621 MB', '1.50 kB', '0 bytes')

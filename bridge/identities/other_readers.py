@@ -72,7 +72,7 @@ class OtherReaders:
         if not all(self.pair.candidate.has(f"steps/{self.step}/{name}") for name in names) or not all(
                 f"{node.name}/{name}" in known for name in wanted):
             return None
-        inputs = [self._number(self.pair.whole_batch(self.step, "input") if name == INPUT else self._own(
+        inputs = [self._number(self.pair.batch(self.step, "input") if name == INPUT else self._own(
             f"forward/{name}")) for name in node.inputs]
         parameters = {name: self._number(known[f"{node.name}/{name}"]) for name in wanted}
         dy = self._number(self._own(upstream))

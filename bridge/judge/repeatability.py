@@ -8,9 +8,7 @@ right or wrong otherwise.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,21 +17,13 @@ import numpy as np
 from bridge.common.errors import FileError
 from bridge.common.number_format import number, short
 from bridge.common.progress import Report
-from bridge.judge.measure.error_statistics import Statistic, measure
+from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.file_pair import FilePair, Parameters, other_result
 from bridge.judge.measure.operation_names import place
 from bridge.judge.measure.outcome import Outcome
-from bridge.judge.measure.per_batch import limit, run_graph
-from bridge.judge.oracle import step as bounds
-from bridge.judge.oracle.bounded import Bounded
-from bridge.judge.oracle.reductions import (
-    Local,
-    Sums,
-    gradient_bound,
-    local_gradient_bound,
-    local_loss_bound,
-    loss_bound,
-)
+from bridge.judge.measure.per_step import Parts, compared
+from bridge.judge.measure.walk import walk
+from bridge.judge.oracle.reductions import Truth
 from bridge.judge.verdict import Verdict
 
 Array = np.ndarray
@@ -172,90 +162,36 @@ def _step(one: FilePair, other: FilePair, k: int, weights: Parameters, runs: Run
     runs.equal += len(shared) - len(differing)
     if not differing:
         return
-    measured = _chain if one.model.is_chain else _graph
-    statistics = measured(one, other, k, weights, shared, differing)
+    statistics = _differences(one, other, k, weights, shared, differing)
     runs.changed += [Changed(name, k, statistics[name], place(one.model, name, statistics[name].at))
                      for name in shared if name in differing]
 
 
-def _chain(one: FilePair, other: FilePair, k: int, weights: Parameters, shared: list[str], differing: set[str]
-           ) -> dict[str, Statistic]:
-    """The differences over twice the bound, image by image."""
-    statistics: dict[str, Statistic] = {}
-    sums = Sums()
-    for image in range(one.batch_shape[0]):
-        x, target = (one.batch(k, name, image) for name in ("input", "target"))
-        visit = _Visitor(one, other, k, image, shared, differing, statistics)
-        sums.add(bounds.step_of_image(one.model, weights, x, target, one.loss_scale, one.arithmetic, visit))
-    for name, bound in _summed_bounds(one, sums):
-        if name in differing:
-            statistics[name] = _difference(*_read(one, other, k, name), bound)
-    return statistics
+def _differences(one: FilePair, other: FilePair, k: int, weights: Parameters, shared: list[str], differing: set[str]
+                 ) -> dict[str, Statistic]:
+    """The differences over twice the bound.
 
+    The oracle computes on with what is equal in both runs: an operation of equal inputs has its own, sharper bound.
+    """
+    statistics = Parts()
 
-def _graph(one: FilePair, other: FilePair, k: int, weights: Parameters, shared: list[str], differing: set[str]
-           ) -> dict[str, Statistic]:
-    """The same of a graph, whose operations may join the images of a batch."""
-    statistics: dict[str, Statistic] = {}
-
-    def visit(name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
+    def look(name: str, truth: Truth, local: Truth | None, image: int | None, /) -> Array | None:
         if name not in shared:
             return None
-        a, b = _read(one, other, k, name)
+        a, b = _read(one, other, k, name, image)
         if name not in differing:
             return a if np.isfinite(a).all() else None
-        sharper = truth if local is None else local
-        statistics[name] = _difference(a, b, limit(sharper))
+        bound = truth.bound if local is None else local.bound
+        statistics.put(name, image, compared([a], Truth(b.astype(np.float64), 2 * bound), image)[0])
         return None
 
-    run_graph(one, k, weights, visit)
-    return statistics
+    walk(one, k, weights, look)
+    return statistics.merged()
 
 
-def _difference(a: Array, b: Array, bound: Array) -> Statistic:
-    """Also of a scalar."""
-    return measure(np.atleast_1d(a), np.atleast_1d(b.astype(np.float64)), 2 * np.atleast_1d(bound))
-
-
-class _Visitor:
-    """Measures the differences of one image's un-reduced tensors.
-
-    It gives back what is equal in both runs: an operation of equal inputs has its own, sharper bound.
-    """
-
-    def __init__(self, one: FilePair, other: FilePair, step: int, image: int, shared: list[str], differing: set[str],
-                 statistics: dict[str, Statistic]) -> None:
-        self.pairs, self.step, self.image = (one, other), step, image
-        self.shared, self.differing, self.statistics = shared, differing, statistics
-
-    def __call__(self, name: str, value: Array, bound: Array, /, *local: Local) -> Array | None:
-        if name not in self.shared:
-            return None
-        path, shape = f"steps/{self.step}/{name}", self.pairs[0].shapes[name]
-        a = self.pairs[0].candidate.read(path, shape, self.image)
-        if name not in self.differing:
-            return a
-        b = self.pairs[1].candidate.read(path, shape, self.image)
-        sharper = local[0].bound if local else bound
-        found = measure(a, b.astype(np.float64), 2 * sharper, image=self.image)
-        self.statistics.setdefault(name, Statistic()).merge(found)
-        return None
-
-
-def _summed_bounds(pair: FilePair, sums: Sums) -> Iterator[tuple[str, Array]]:
-    """By the inputs that are equal in both runs, where they are."""
-    elements = math.prod(pair.output_shape)
-    loss = local_loss_bound(sums, pair.loss_scale, elements, pair.arithmetic)
-    bound = loss_bound(sums, pair.loss_scale, elements, pair.arithmetic)[1] if loss is None else loss.bound
-    yield "loss", np.asarray(bound)
-    for name, parts in sums.gradients.items():
-        own = local_gradient_bound(parts, pair.arithmetic)
-        yield f"grads/{name}", gradient_bound(parts, pair.arithmetic)[1] if own is None else own.bound
-
-
-def _read(one: FilePair, other: FilePair, k: int, name: str) -> tuple[Array, Array]:
+def _read(one: FilePair, other: FilePair, k: int, name: str, image: int | None = None) -> tuple[Array, Array]:
     path, shape = f"steps/{k}/{name}", one.shapes[name]
-    return one.candidate.read(path, shape), other.candidate.read(path, shape)
+    return one.candidate.read(path, shape, image), other.candidate.read(path, shape, image)
 
 
 def _same(a: Array, b: Array) -> bool:

@@ -4,7 +4,7 @@
  * A part is .NAME.PID.part beside the file that it will replace; of a long name its first bytes and a checksum. It is
  * removed when a signal ends the process, and a lock (flock) on it, HDF5's own or ours, says that its writer lives: the
  * kernel drops it with the process, so the next writer of the same file can tell what a dead one left.
- * bridge/common/atomic_file.py and reference/part_file.py do the same; the three agree on name and lock.
+ * bridge/common/atomic_file.py and reference/files/part_file.py do the same; the three agree on name and lock.
  *
  * Source: POSIX.1-2008 sigaction, unlink (both may be called in a signal's handler), realpath, stat; flock(2). */
 

@@ -26,7 +26,8 @@ from bridge.validate.self_test.healthy import Healthy
 from bridge.validate.self_test.operations import only
 from bridge.validate.self_test.run_case import Healthily
 from reference.export import export
-from reference.graph import hyperparameters, trace
+from reference.network.hyperparameters import hyperparameters
+from reference.network.trace import trace
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import (
     Activations,

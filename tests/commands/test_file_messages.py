@@ -23,8 +23,8 @@ from bridge.validate import __main__ as validate
 from bridge.validate.options import Options
 from bridge.validate.workspace import workspace
 from reference import cli
-from reference.disk import check_place
 from reference.errors import InputError
+from reference.files.disk import check_place
 from tests import ROOT
 
 Usage = namedtuple("Usage", "total used free")

@@ -28,9 +28,9 @@ from bridge.validate.plots import plot_precisions
 from bridge.validate.precision_study import Fall
 from bridge.validate.self_test import run as self_test
 from reference import cli
-from reference.disk import check_place
 from reference.errors import InputError
-from reference.writer import new_file
+from reference.files.disk import check_place
+from reference.files.writer import new_file
 from tests import ROOT
 
 Main = Callable[[list[str]], int]

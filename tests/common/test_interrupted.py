@@ -21,9 +21,9 @@ import pytest
 from bridge.common.atomic_file import opened_part, replacing
 from bridge.engine.library.programs import cnn_step
 from reference.export import export
-from reference.part_file import PartFile
+from reference.files.part_file import PartFile
+from reference.files.writer import new_file
 from reference.settings import ExportSettings
-from reference.writer import new_file
 from tests import ROOT
 from tests.helpers.tiers import few
 

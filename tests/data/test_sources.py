@@ -20,7 +20,7 @@ from bridge.common.errors import ArgumentError, ArgumentTypeError, FileError
 from bridge.data import Images
 from bridge.data.find import find, natural
 from bridge.data.sources.raw import GAP, RawLayout
-from reference.images import load_image
+from reference.batches.images import load_image
 from tests.helpers.image_files import (
     DTYPES,
     EXTENTS,

@@ -20,10 +20,11 @@ from bridge.exchange import file as exchange
 from bridge.exchange import hdf5_values
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.measure import error_statistics
-from reference import strips, writer
 from reference.export import export
+from reference.files import writer
+from reference.network import strips
+from reference.network.strips import StripConv2d
 from reference.settings import ExportSettings
-from reference.strips import StripConv2d
 
 CONVOLUTIONS = {
     "plain": nn.Conv2d(3, 4, 3, padding=1),

@@ -57,7 +57,7 @@ from bridge.operations import (
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.losses import MeanSquaredError
 from bridge.operations.pointwise import Pointwise
-from reference.pointwise import ELEMENTARY
+from reference.network.pointwise import ELEMENTARY
 
 Array = np.ndarray
 Tensors = dict[str, Array]

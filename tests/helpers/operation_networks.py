@@ -18,7 +18,7 @@ from bridge.operations import (
     Spline,
 )
 from bridge.operations.graph import Graph
-from reference.pointwise import ELEMENTARY
+from reference.network.pointwise import ELEMENTARY
 
 #: What another operand is, or positive numbers
 OTHER = {"divide": Exp("other")} | dict.fromkeys(("add", "amin", "concat", "matmul", "max", "multiply", "subtract"),

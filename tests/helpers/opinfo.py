@@ -31,8 +31,9 @@ from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import described
 from reference.errors import InputError
-from reference.graph import hyperparameters, trace
-from reference.pointwise import Clip
+from reference.network.hyperparameters import hyperparameters
+from reference.network.pointwise import Clip
+from reference.network.trace import trace
 
 Array = np.ndarray
 Tensors = dict[str, Array]
@@ -240,7 +241,7 @@ def run_call(call: Call, device: str) -> Pass:
     layers = trace(call)
     ((name, layer),) = layers
     kind, given = hyperparameters(name, layer)
-    node = described(OPERATIONS[kind], name, layers.inputs_of(name), given)
+    node = described(OPERATIONS[kind], name, layers.inputs[name], given)
     bridge.Model((node,)).joined()
     inputs = [extension.check_array("input", one.detach().numpy(), ndim=extension.DIMENSIONS) for one in call.inputs]
     passes = OperationPasses(node, device)

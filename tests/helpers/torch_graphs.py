@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from reference import pointwise
+from reference.network import pointwise
 from reference.spline import Spline
 
 

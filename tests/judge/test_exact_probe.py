@@ -15,12 +15,12 @@ from torch import nn
 
 from bridge.engine.library import extension
 from bridge.judge.judge import judge
-from reference.chain import Layers
 from reference.cli import main as export_main
 from reference.errors import InputError
-from reference.exactness import LIMIT, ExactSteps
 from reference.export import export
 from reference.model import VariedCNN
+from reference.network.exactness import LIMIT, ExactSteps
+from reference.network.layers import Layers
 from reference.settings import ExportSettings
 from tests.helpers import wrong
 from tests.helpers.candidates import LowOperands, ask, plant, train

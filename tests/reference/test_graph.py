@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from reference.chain import Layers
 from reference.errors import InputError
 from reference.export import export
-from reference.graph import hyperparameters, run
-from reference.reading import read
+from reference.network.hyperparameters import hyperparameters
+from reference.network.layers import Layers, run
+from reference.network.reading import read
 from reference.settings import ExportSettings
 from tests.helpers.torch_graphs import Denoiser, Dropped, Evaluated, Mlp, Resnet, Unet
 
@@ -31,7 +31,7 @@ def layers_of(module: nn.Module, *size: int) -> Layers:
 def test_layers_give_what_the_module_gives(factory: type[nn.Module]) -> None:
     module = factory()
     layers = layers_of(module)
-    assert torch.equal(run(layers, EXAMPLE)[layers[-1][0]], module(EXAMPLE))
+    assert torch.equal(dict(run(layers, EXAMPLE))[layers[-1][0]], module(EXAMPLE))
     assert {f"{name}.{part}" for name, layer in layers for part, _ in layer.named_parameters()} == \
         {name for name, _ in module.named_parameters()}
 

@@ -14,13 +14,13 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, prune
 
-from reference.chain import Layers
 from reference.errors import InputError
-from reference.graph import hyperparameters
 from reference.model import VariedCNN
-from reference.proof import Shape, sizes
-from reference.reading import read
-from tests.helpers.torch_graphs import Denoiser, Dropped, Evaluated, Resnet
+from reference.network.hyperparameters import hyperparameters
+from reference.network.layers import Layers
+from reference.network.proof import Shape, sizes
+from reference.network.reading import read
+from tests.helpers.torch_graphs import Dropped, Evaluated, Resnet
 
 SHAPES = [(2, 1, 8, 9), (3, 1, 10, 8)]
 
@@ -252,10 +252,10 @@ def test_a_sequential_with_a_forward_of_its_own_is_what_it_computes() -> None:
     assert layers.inputs == {"0.0": ("input",), "0.1": ("0.0",), "add": ("0.1", "0.1")}
 
 
-def test_chains_have_no_inputs() -> None:
-    assert read(nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1)), nn.ReLU()), shapes).inputs is None
-    assert read(VariedCNN(), lambda _: [(2, 3, 16, 20), (3, 3, 18, 16)]).inputs is None
-    assert read(Denoiser(), shapes).inputs is not None and read(nn.Sequential(nn.ReLU()), shapes).inputs is not None
+def test_each_layer_of_a_sequence_takes_the_one_before() -> None:
+    layers = read(VariedCNN(), lambda _: [(2, 3, 16, 20), (3, 3, 18, 16)])
+    assert layers.inputs == Layers(layers).inputs == {
+        "wide": ("input",), "relu1": ("wide",), "grouped": ("relu1",), "relu2": ("grouped",), "tall": ("relu2",)}
 
 
 def everything(module: nn.Module) -> dict[str, Any]:

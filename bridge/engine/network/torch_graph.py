@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Torch modules to graphs of operations, by `reference.reading`, and back.
+"""Torch modules to graphs of operations, by `reference.network.reading`, and back.
 
 torch is imported only when one of these is called, and with it `reference`, which reads torch's modules for both sides.
 """
@@ -46,15 +46,15 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
     ArgumentError
         If it cannot be traced, holds what is no operation, or does anything that its layers do not.
     """
-    from reference.chain import Layers
     from reference.errors import InputError
-    from reference.graph import hyperparameters
-    from reference.reading import read
+    from reference.network.hyperparameters import hyperparameters
+    from reference.network.layers import Layers
+    from reference.network.reading import read
 
     models: list[Model] = []
 
     def shapes(layers: Layers) -> list[Shape]:
-        nodes = [described(OPERATIONS[kind], name, () if layers.inputs is None else layers.inputs[name], found)
+        nodes = [described(OPERATIONS[kind], name, layers.inputs[name], found)
                  for name, layer in layers for kind, found in [hyperparameters(name, layer)]]
         for node, (name, layer) in zip(nodes, layers, strict=True):
             _check_shapes(name, node, layer)
@@ -70,7 +70,7 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
 
 def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
     """Two numbers of small images, of two sizes if the model takes two; of one sample alone, if it was given so."""
-    from reference.proof import sizes
+    from reference.network.proof import sizes
 
     given = _shape_for(model) if example is None else tuple(example)
     extension.check_shape("example", given, extension.DIMENSIONS)
@@ -124,7 +124,10 @@ def _shapes(model: Model) -> Iterator[Shape]:
 
 
 def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module]]:
-    """Return a module with the layers of a model, which has no values yet, and these by name."""
+    """Return a module with the layers of a model, which has no values yet, and these by name.
+
+    Where each layer takes the one before, it is a ``Sequential``.
+    """
     import torch
     from torch import nn
 
@@ -142,7 +145,9 @@ def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module
     layers = {layer.name: _MAKERS[layer.kind](layer).to(getattr(torch, dtype)) for layer in model.layers}
     for layer in model.layers:
         layers[layer.name].train(bool(vars(layer).get("training", True)))
-    graph = Graph()
+    before = ("input", *layers)
+    in_sequence = all(node.inputs == (one,) for node, one in zip(model.graph.nodes, before, strict=False))
+    graph: nn.Module = nn.Sequential() if in_sequence else Graph()
     # not add_module, which refuses the dots of nested names
     graph._modules.update(layers)
     return graph, layers
@@ -191,7 +196,7 @@ def _spline(a: Spline) -> nn.Module:
 
 
 def _pointwise(a: Pointwise) -> nn.Module:
-    from reference.pointwise import LAYERS
+    from reference.network.pointwise import LAYERS
 
     layer, names = LAYERS[a.kind]
     return layer(*(getattr(a, name) for name in names))

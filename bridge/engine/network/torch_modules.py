@@ -12,7 +12,7 @@ import numpy as np
 from bridge.common.errors import ArgumentTypeError
 from bridge.common.optional_packages import require
 from bridge.engine.network.torch_graph import make_graph, read_graph
-from bridge.exchange.model import Conv2d, Model
+from bridge.exchange.model import Model
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,27 +70,14 @@ def _element_type(module: nn.Module) -> str:
 
 
 def make_module(model: Model, dtype: str, values: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
-    """Return a module, a ``Sequential`` of a chain, with the layers and names of a model and copies of the parameters
-    and buffers, some of the parameters frozen.
+    """Return a module with the layers and names of a model and copies of the parameters and buffers, some of the
+    parameters frozen; a ``Sequential`` where each layer takes the one before.
     """
     require("torch", "to_torch makes a torch.nn.Module")
     import torch
     from torch import nn
 
-    if model.is_chain:
-        layers: dict[str, nn.Module] = {}
-        for layer in model.layers:
-            if not isinstance(layer, Conv2d):
-                layers[layer.name] = nn.ReLU()
-            else:
-                layers[layer.name] = nn.Conv2d(
-                    layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding,
-                    layer.dilation, layer.groups, layer.bias, dtype=getattr(torch, dtype))
-        module: nn.Module = nn.Sequential()
-        # not add_module, which refuses the dots of nested names
-        module._modules.update(layers)
-    else:
-        module, layers = make_graph(model, dtype)
+    module, layers = make_graph(model, dtype)
     with torch.no_grad():
         for name, array in values.items():
             layer_name, _, kind = name.rpartition(".")

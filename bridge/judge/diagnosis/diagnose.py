@@ -36,7 +36,7 @@ from bridge.judge.diagnosis.weights_in_use import are_updated, moved_by_right_gr
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation
-from bridge.judge.measure.per_batch import SUMS
+from bridge.judge.measure.per_step import SUMS
 from bridge.operations.pointwise import Dropout
 
 Array = np.ndarray

@@ -34,7 +34,7 @@ from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
 from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.measure.error_statistics import measure
-from bridge.judge.measure.per_batch import width
+from bridge.judge.measure.per_step import width
 from bridge.judge.measure.updates import WIDE
 
 Array = np.ndarray

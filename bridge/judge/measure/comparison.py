@@ -15,23 +15,13 @@ import numpy as np
 from bridge.common.errors import FileError
 from bridge.common.number_format import short
 from bridge.common.progress import Report
-from bridge.exchange.model import Conv2d
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters, refuse_copy
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
-from bridge.judge.measure.per_batch import SUMS, BatchVisitor, visit_graph
-from bridge.judge.measure.per_image import ImageVisitor, reference_counts, visit_batch
+from bridge.judge.measure.per_step import SUMS, StepVisitor, visit_step
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
 from bridge.judge.measure.updates import WIDE, UpdateCheck
 from bridge.judge.oracle.error_model import total_roundoff
-from bridge.judge.oracle.reductions import (
-    Local,
-    Sums,
-    gradient_bound,
-    local_gradient_bound,
-    local_loss_bound,
-    loss_bound,
-)
 from bridge.operations.pointwise import Dropout
 
 Array = np.ndarray
@@ -97,50 +87,44 @@ class _Comparer:
             if weights is None:
                 self.updates.forget()
                 continue
-            if self.pair.model.is_chain:
-                self.updates.run(k, weights, self._chain(k, weights))
-            else:
-                visitor = self._graph(k, weights)
-                self.updates.run(k, weights, visitor.gradients, visitor.whole)
+            visitor = self._step(k, weights)
+            self.updates.run(k, weights, visitor.gradients, visitor.whole)
         list_unjudged(self.pair, self.comparison)
         list_unknown(self.pair, self.comparison)
         self._divergence()
         self.comparison.judged.sort(key=self._order)
         return self.comparison
 
-    def _chain(self, k: int, weights: Parameters) -> dict[str, tuple[Array, Array]]:
-        """Judge the tensors of a step image by image; the oracle's gradients."""
-        sums, visitor = visit_batch(self.pair, k, weights, partial(self._report, k))
-        self._unreduced(k, visitor)
-        self._summed(k, sums)
-        return {name: gradient_bound(parts, self.pair.arithmetic) for name, parts in sums.gradients.items()}
-
-    def _graph(self, k: int, weights: Parameters) -> BatchVisitor:
-        """The same of a graph, whose operations may join the images of a batch."""
+    def _step(self, k: int, weights: Parameters) -> StepVisitor:
+        """Judge the tensors of a step, and check the fixture by its own oracle at step 0."""
         self._masks(k)
-        visitor = visit_graph(self.pair, k, weights)
+        visitor = visit_step(self.pair, k, weights, partial(self._report, k))
+        candidate, local = visitor.candidate.merged(), visitor.local.merged()
         for name in self.pair.shapes:
-            if name not in visitor.candidate:
+            if name not in candidate:
                 if not self.pair.candidate.has(f"steps/{k}/{name}"):
                     self.comparison.skip(name, k, NOT_IN_FILE)
                 continue
-            judged, summed = Judged(name, k, visitor.candidate[name]), visitor.sums.get(name)
+            judged, summed = Judged(name, k, candidate[name]), visitor.sums.get(name)
+            if (n := visitor.roundings[name]) is not None:
+                judged.bug_above = bug_above(n)
             odd = summed is not None and not summed.t <= 1
-            if judged.passed and not odd and name not in visitor.local and visitor.width[name] > WIDE:
-                self.comparison.skip(name, k, f"after so many operations rounding may be {visitor.width[name]:.2g} of "
-                                     "it: the inputs of its operation, which would show more, are not in the file",
+            if judged.passed and not odd and name not in local and (wide := visitor.width.get(name, 0.0)) > WIDE:
+                self.comparison.skip(name, k, f"after so many operations rounding may be {wide:.2g} of it: the inputs "
+                                     "of its operation, which would show more, are not in the file",
                                      hidden=True, measured=True)
                 continue
-            judged = sharper(judged, visitor.local.get(name), MANY)
+            n = visitor.local_roundings.get(name)
+            judged = sharper(judged, local.get(name), MANY if n is None else n)
             if judged.passed and odd and summed is not None:
                 judged = Judged(name, k, summed, note=SUMS)
             self.comparison.judged.append(judged)
-        self._check_fixture("PyTorch's", visitor.reference, 1.0)
-        self._check_twins(k, weights, visitor.twin)
-        self.comparison.note_reference(visitor.reference.values())
-        if visitor.twin:
-            self.comparison.twin_t = max(s.t for s in visitor.twin.values())
-        self._report(k, self.pair.batch_shape[0])
+        reference, twins = visitor.reference.merged(), visitor.twin.merged()
+        self._check_fixture("PyTorch's", reference, 1.0)
+        self._check_twins(k, weights, twins)
+        self.comparison.note_reference(reference.values())
+        if twins:
+            self.comparison.twin_t = max(s.t for s in twins.values())
         return visitor
 
     def _masks(self, k: int) -> None:
@@ -191,28 +175,13 @@ class _Comparer:
             return None
         return {name: w.astype(np.float64) for name, w in before.items()}
 
-    def _unreduced(self, k: int, visitor: ImageVisitor) -> None:
-        """Judge what was compared image by image, and check the fixture by its own oracle at step 0."""
-        first = self.pair.model.layers[0]
-        for name, statistic in visitor.candidate.items():
-            judged = Judged(name, k, statistic)
-            if name == f"forward/{first.name}":
-                n = math.prod(first.weight_shape[1:]) + first.bias if isinstance(first, Conv2d) else 0
-                judged.bug_above = bug_above(n)
-            self.comparison.judged.append(sharper(judged, visitor.local.get(name), visitor.roundings.get(name, 0)))
-        self._check_fixture("PyTorch's", visitor.reference, 1.0)
-        self._check_fixture("PyTorch's float64 twin", visitor.twin, TWIN_LIMIT[self.pair.precision])
-        self.comparison.note_reference(visitor.reference.values())
-        if visitor.twin:
-            self.comparison.twin_t = max(s.t for s in visitor.twin.values())
-
     def _check_twins(self, k: int, weights: Parameters, twins: dict[str, Statistic]) -> None:
         """Of equal numbers torch's float64 may have chosen another than the oracle. A bound of float32 holds that whole
         choice; one of float64 tells whether float64's rounding left it open."""
         limit = TWIN_LIMIT[self.pair.precision]
         if self.pair.precision == "float32" and any(not s.t <= limit for s in twins.values()):
             pair = self.pair.judged_with(u=total_roundoff("float64"))
-            twins, limit = visit_graph(pair, k, weights).twin, TWIN_LIMIT["float64"]
+            twins, limit = visit_step(pair, k, weights).twin.merged(), TWIN_LIMIT["float64"]
         self._check_fixture("PyTorch's float64 twin", twins, limit)
 
     def _check_fixture(self, what: str, statistics: dict[str, Statistic], limit: float) -> None:
@@ -223,38 +192,6 @@ class _Comparer:
                     f"{self.pair.reference.path}: {what} steps/0/{name} {wrong} at {statistic.at}, judged "
                     "by the float64 oracle: this fixture cannot judge anybody"
                 )
-
-    def _summed(self, k: int, sums: Sums) -> None:
-        """Judge the loss and the parameter gradients."""
-        pair = self.pair
-        elements = math.prod(pair.output_shape)
-        own = local_loss_bound(sums, pair.loss_scale, elements, pair.arithmetic)
-        self._judge_sum(k, "loss", loss_bound(sums, pair.loss_scale, elements, pair.arithmetic), own)
-        for name, parts in sums.gradients.items():
-            self._judge_sum(
-                k,
-                f"grads/{name}",
-                gradient_bound(parts, pair.arithmetic),
-                local_gradient_bound(parts, pair.arithmetic),
-            )
-        for name in pair.shapes:
-            if not pair.candidate.has(f"steps/{k}/{name}"):
-                self.comparison.skip(name, k, NOT_IN_FILE)
-
-    def _judge_sum(self, k: int, name: str, truth: tuple[Array | float, Array | float], own: Local | None) -> None:
-        """Against the oracle and, by a sharper bound, against the candidate's own inputs: both must hold."""
-        path, shape = f"steps/{k}/{name}", self.pair.shapes[name]
-        if reference_counts(self.pair, k) and self.pair.reference.has(path):
-            statistic = _measured(self.pair.reference.read(path, shape), truth)
-            self._check_fixture("PyTorch's", {name: statistic}, 1.0)
-            self.comparison.note_reference([statistic])
-        if not self.pair.candidate.has(path):
-            return
-        found = self.pair.candidate.read(path, shape)
-        judged = Judged(name, k, _measured(found, truth))
-        if own is not None and np.isfinite(own.value).all():
-            judged = sharper(judged, _measured(found, (own.value, own.bound)), own.n)
-        self.comparison.judged.append(judged)
 
     def _order(self, judged: Judged) -> tuple[int, int]:
         names = list(self.pair.shapes)
@@ -283,8 +220,3 @@ class _Comparer:
         ]
         moved = float(np.linalg.norm(flat[1] - flat[2]))
         return float(np.linalg.norm(flat[0] - flat[1])) / moved if moved > 0 else math.nan
-
-
-def _measured(found: Array, truth: tuple[Array | float, Array | float]) -> Statistic:
-    """Also of a scalar."""
-    return measure(*(np.atleast_1d(array) for array in (found, *truth)))

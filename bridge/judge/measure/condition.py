@@ -12,11 +12,13 @@ import math
 
 import numpy as np
 
-from bridge.exchange.model import Conv2d, Model, Shape
+from bridge.exchange.model import Conv2d, Model, Operation, Relu, Shape
 from bridge.judge.measure.file_pair import tensor_shapes
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import rounding_factor, total_roundoff
+from bridge.operations.graph import INPUT
+from bridge.operations.losses import MeanSquaredError
 
 Array = np.ndarray
 
@@ -31,8 +33,8 @@ ROUNDINGS_OF_DY = 4
 def roundings(model: Model, batch_shape: Shape, name: str) -> Array | None:
     """Return the number of roundings in each element of a tensor: of its last two axes, or one number for all.
 
-    A ReLU only copies or drops numbers: its elements have those of what it copies. None where the tensor is no such sum
-    (first weights, updates, a copy of the network's input), and in a model that is no chain.
+    A ReLU only copies or drops numbers: its elements have those of what it copies. None where they are not counted:
+    what is no sum of a convolution, and the gradient of what several operations take.
 
     >>> chain = Model((Conv2d("a", 2, 3, (3, 3), padding=(1, 1)),))
     >>> roundings(chain, (1, 2, 3, 3), "forward/a")
@@ -40,55 +42,72 @@ def roundings(model: Model, batch_shape: Shape, name: str) -> Array | None:
            [13, 19, 13],
            [ 9, 13,  9]])
     """
-    if not model.is_chain:
+    return _Counter(model, batch_shape).of(name)
+
+
+class _Counter:
+    """Counts the roundings of a step of a model."""
+
+    def __init__(self, model: Model, batch_shape: Shape) -> None:
+        self._model, self._nodes = model, {node.name: node for node in model.graph.nodes}
+        names = [layer.name for layer in model.layers]
+        self._shapes = {INPUT: batch_shape} | dict(zip(names, model.output_shapes(batch_shape), strict=True))
+
+    def of(self, name: str) -> Array | None:
+        """Return those of a tensor, see `roundings`."""
+        kind, _, rest = name.partition("/")
+        layer, _, what = rest.partition("/")
+        if kind == "forward":
+            return self._forward(rest)
+        if kind == "loss":
+            of_squares = isinstance(self._model.criterion, MeanSquaredError)
+            return np.array(math.prod(self._shapes[self._model.layers[-1].name]) + 3) if of_squares else None
+        if kind != "grads":
+            return None
+        return self._parameter(layer, what) if what not in ("", "output") else self._gradient(layer)
+
+    def copies(self, name: str) -> bool:
+        """Return whether a ReLU makes it: nothing is rounded anew."""
+        kind, _, rest = name.partition("/")
+        if kind == "forward":
+            return isinstance(self._nodes[rest], Relu)
+        layer, _, what = rest.partition("/")
+        takers = self._takers(layer) if kind == "grads" and what in ("", "output") else []
+        return len(takers) == 1 and isinstance(takers[0], Relu)
+
+    def _takers(self, name: str) -> list[Operation]:
+        return [node for node in self._nodes.values() if name in node.inputs]
+
+    def _sizes(self, layer: Conv2d) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(height, width) of what a convolution takes and makes."""
+        before, after = self._shapes[layer.inputs[0]], self._shapes[layer.name]
+        return (before[2], before[3]), (after[2], after[3])
+
+    def _forward(self, name: str) -> Array | None:
+        node = self._nodes.get(name)
+        if isinstance(node, Relu):
+            return self._forward(node.inputs[0])
+        return convolution.products_forward(node, *self._sizes(node)) + node.bias if isinstance(node, Conv2d) else None
+
+    def _parameter(self, name: str, what: str) -> Array | None:
+        node, images = self._nodes[name], self._shapes[INPUT][0]
+        if not isinstance(node, Conv2d):
+            return None
+        size_in, size_out = self._sizes(node)
+        of_image = np.array(math.prod(size_out)) if what == "bias" else convolution.products_filter(
+            node, size_in, size_out)
+        return images * of_image
+
+    def _gradient(self, name: str) -> Array | None:
+        """A mask copies the gradient of what it takes."""
+        takers = self._takers(name)
+        if not takers and isinstance(self._model.criterion, MeanSquaredError):
+            return np.array(ROUNDINGS_OF_DY)
+        if len(takers) == 1 and isinstance(takers[0], Relu):
+            return self._gradient(takers[0].name)
+        if len(takers) == 1 and isinstance(takers[0], Conv2d):
+            return convolution.products_data(takers[0], *self._sizes(takers[0]))
         return None
-    kind, _, rest = name.partition("/")
-    if kind == "forward":
-        return _forward(model, batch_shape, rest)
-    if kind == "loss":
-        return np.array(math.prod(model.output_shapes(batch_shape)[-1]) + 3)
-    if kind != "grads":
-        return None
-    layer, _, what = rest.partition("/")
-    if what in ("weight", "bias"):
-        return _parameter(model, batch_shape, layer, what)
-    return _data(model, batch_shape, 0 if rest == "input" else _index(model, layer) + 1)
-
-
-def _index(model: Model, layer: str) -> int:
-    return [one.name for one in model.layers].index(layer)
-
-
-def _sizes(model: Model, batch_shape: Shape, i: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(height, width) before and after layer i."""
-    shapes = [batch_shape, *model.output_shapes(batch_shape)]
-    return (shapes[i][2], shapes[i][3]), (shapes[i + 1][2], shapes[i + 1][3])
-
-
-def _forward(model: Model, batch_shape: Shape, name: str) -> Array | None:
-    for i in range(_index(model, name), -1, -1):
-        layer = model.layers[i]
-        if isinstance(layer, Conv2d):
-            return convolution.products_forward(layer, *_sizes(model, batch_shape, i)) + layer.bias
-    return None
-
-
-def _parameter(model: Model, batch_shape: Shape, name: str, what: str) -> Array:
-    i = _index(model, name)
-    layer, (size_in, size_out) = model.layers[i], _sizes(model, batch_shape, i)
-    assert isinstance(layer, Conv2d)
-    if what == "bias":
-        return np.array(batch_shape[0] * math.prod(size_out))
-    return batch_shape[0] * convolution.products_filter(layer, size_in, size_out)
-
-
-def _data(model: Model, batch_shape: Shape, first: int) -> Array:
-    """Of the gradient of what layer `first` takes; a mask copies the gradient of the layer after it."""
-    for i in range(first, len(model.layers)):
-        layer = model.layers[i]
-        if isinstance(layer, Conv2d):
-            return convolution.products_data(layer, *_sizes(model, batch_shape, i))
-    return np.array(ROUNDINGS_OF_DY)
 
 
 def kappa(comparison: Comparison, judged: Judged) -> float | None:
@@ -112,29 +131,16 @@ def false_alarm(comparison: Comparison) -> float:
     steps.
 
     At most: every sum of a step is counted, also of tensors that are not in the file, because their errors propagate.
-    0 where no sum has more than 81 roundings: there the bound is a theorem. In a model that is no chain every element
-    counts as a sum over the largest tensor of the step, which no sum is longer than.
+    0 where no sum has more than 81 roundings: there the bound is a theorem. Where roundings are not counted, every
+    element counts as a sum over the largest tensor of the step, which no sum is longer than.
     """
     steps = len({judged.step for judged in comparison.computed})
     shapes = tensor_shapes(comparison.model, comparison.batch_shape)
-    terms = 0.0
-    if not comparison.model.is_chain:
-        sizes = [math.prod(shape) for shape in shapes.values()]
-        terms = float(max(sizes)) * sum(sizes)
+    counter, terms = _Counter(comparison.model, comparison.batch_shape), 0.0
+    longest = float(max(math.prod(shape) for shape in shapes.values()))
     for name, shape in shapes.items():
-        n = roundings(comparison.model, comparison.batch_shape, name)
-        if n is not None and not _copied(comparison.model, name):
-            terms += float(n[n > DETERMINISTIC].sum()) * math.prod(shape) / n.size
+        if counter.copies(name):
+            continue
+        n = counter.of(name)
+        terms += math.prod(shape) * (longest if n is None else float(n[n > DETERMINISTIC].sum()) / n.size)
     return min(1.0, 2 * math.exp(-(LAMBDA**2) / 2) * terms * steps)
-
-
-def _copied(model: Model, name: str) -> bool:
-    """A ReLU made it: nothing is rounded anew."""
-    kind, _, rest = name.partition("/")
-    layer, _, what = rest.partition("/")
-    if kind == "forward":
-        return not isinstance(model.layers[_index(model, layer)], Conv2d)
-    if kind != "grads" or what in ("weight", "bias"):
-        return False
-    following = 0 if rest == "input" else _index(model, layer) + 1
-    return following < len(model.layers) and not isinstance(model.layers[following], Conv2d)

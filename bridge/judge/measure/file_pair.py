@@ -250,17 +250,10 @@ class FilePair:
         self._finite(f"state/{name}", values)
         return values.astype(self.dtype).astype(np.float64)
 
-    def batch(self, k: int, name: str, image: int) -> Array:
-        """Return one image of an input or target, as the candidate's precision holds it, in float64."""
+    def batch(self, k: int, name: str, image: int | None = None) -> Array:
+        """Return an input or target, or one image of it, as the candidate's precision holds it, in float64."""
         shape = self.batch_shape if name == "input" else self.output_shape
         values = self.reference.read(f"batches/{k}/{name}", shape, image)
-        self._finite(f"batches/{k}/{name}", values)
-        return values.astype(self.dtype).astype(np.float64)
-
-    def whole_batch(self, k: int, name: str) -> Array:
-        """Return an input or target, as the candidate's precision holds it, in float64."""
-        shape = self.batch_shape if name == "input" else self.output_shape
-        values = self.reference.read(f"batches/{k}/{name}", shape)
         self._finite(f"batches/{k}/{name}", values)
         return values.astype(self.dtype).astype(np.float64)
 

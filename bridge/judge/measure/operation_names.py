@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
-from bridge.exchange.model import Conv2d, Model, Shape
+from bridge.exchange.model import Model, Shape
 
 #: Axes of weights by the kind of their operation
 FILTERS = {"conv2d": "kcrs", "conv_transpose2d": "ckrs", "linear": "kc"}
 #: Axes of what is computed for each image, by their number
 PER_IMAGE = {2: "nc", 4: "nchw"}
+#: Parameters of a convolution in words
+FILTER_PARTS = {"weight": "filter", "bias": "bias"}
 
 
 def place(model: Model, name: str, at: Shape) -> str:
     """Return where an element stands, each index with the name of its axis, where that has one.
 
+    >>> from bridge.exchange.model import Conv2d
     >>> model = Model((Conv2d("a", 1, 1, (1, 1)),))
     >>> place(model, "forward/a", (0, 2, 5, 7)), place(model, "grads/a/weight", (0, 2, 1, 1))
     ('(n=0, c=2, h=5, w=7)', '(k=0, c=2, r=1, s=1)')
@@ -28,6 +31,7 @@ def place(model: Model, name: str, at: Shape) -> str:
 def axes(model: Model, name: str, rank: int) -> str:
     """Return a letter for each axis of a tensor, as torch's documentation has them; empty where they have none.
 
+    >>> from bridge.exchange.model import Conv2d
     >>> axes(Model((Conv2d("a", 1, 1, (1, 1)),)), "update/a/bias", 1)
     'k'
     """
@@ -44,19 +48,13 @@ def axes(model: Model, name: str, rank: int) -> str:
 def operation(model: Model, name: str, step: int = 0) -> str:
     """Return the operation that makes a tensor, in words; `step` tells first weights from later ones.
 
-    >>> from bridge.exchange.model import Relu
+    >>> from bridge.exchange.model import Conv2d, Relu
     >>> operation(Model((Conv2d("a", 1, 1, (1, 1)), Relu("r"))), "forward/r")
     'the ReLU r (forward)'
     """
-    if not model.is_chain and name.startswith(("forward/", "state/", "grads/")):
-        return _in_graph(model, name)
     kind, _, rest = name.partition("/")
-    layers = {layer.name: layer for layer in model.layers}
-    if kind == "forward":
-        layer = layers[rest]
-        return f"the {'convolution' if isinstance(layer, Conv2d) else 'ReLU'} {rest} (forward)"
-    if kind == "grads":
-        return _backward_operation(model, rest)
+    if kind in MADE:
+        return MADE[kind](model, rest)
     if kind == "weights" and step > 0:
         return "the update of the step before"
     return {
@@ -69,36 +67,38 @@ def operation(model: Model, name: str, step: int = 0) -> str:
     }[kind]
 
 
-def _in_graph(model: Model, name: str) -> str:
-    """Of an operation of any kind; a gradient is a sum over all that take the tensor."""
-    kinds = {node.name: node.kind for node in model.graph.nodes}
-    kind, _, rest = name.partition("/")
-    if kind == "forward":
-        return f"{rest} ({kinds[rest]}, forward)"
+def _forward(model: Model, name: str) -> str:
+    kind = _kinds(model)[name]
+    said = {"conv2d": f"the convolution {name} (forward)", "relu": f"the ReLU {name} (forward)"}
+    return said.get(kind, f"{name} ({kind}, forward)")
+
+
+def _state(model: Model, rest: str) -> str:
     layer, _, what = rest.partition("/")
-    if kind == "state":
-        return f"the {what.replace('running_var', 'running variance').replace('_', ' ')} of {layer} ({kinds[layer]})"
+    words = what.replace("running_var", "running variance").replace("_", " ")
+    return f"the {words} of {layer} ({_kinds(model)[layer]})"
+
+
+def _gradient(model: Model, rest: str) -> str:
+    """That of a tensor is a sum over all that take it."""
+    layer, _, what = rest.partition("/")
+    kind = _kinds(model).get(layer)
     if what not in ("", "output"):
-        return f"the {what} gradient of {layer} ({kinds[layer]})"
-    takers = [f"{node.name} ({node.kind})" for node in model.graph.nodes if layer in node.inputs]
+        return f"the {FILTER_PARTS[what]} gradient of {layer}" if kind == "conv2d" else (
+            f"the {what} gradient of {layer} ({kind})")
+    takers = [node for node in model.graph.nodes if layer in node.inputs]
     if not takers:
         return "the gradient of the loss with respect to the output"
-    return f"the backward pass of {' and '.join(takers)}"
+    first = takers[0]
+    if len(takers) == 1 and first.kind in ("conv2d", "relu"):
+        backward = "the data gradient of" if first.kind == "conv2d" else "the backward pass (the mask) of the ReLU"
+        return f"{backward} {first.name}"
+    return f"the backward pass of {' and '.join(f'{node.name} ({node.kind})' for node in takers)}"
 
 
-def _backward_operation(model: Model, rest: str) -> str:
-    names = [layer.name for layer in model.layers]
-    if rest == "input":
-        following = model.layers[0]
-    else:
-        layer, _, what = rest.partition("/")
-        if what == "weight":
-            return f"the filter gradient of {layer}"
-        if what == "bias":
-            return f"the bias gradient of {layer}"
-        if layer == names[-1]:
-            return "the gradient of the loss with respect to the output"
-        following = model.layers[names.index(layer) + 1]
-    if isinstance(following, Conv2d):
-        return f"the data gradient of {following.name}"
-    return f"the backward pass (the mask) of the ReLU {following.name}"
+def _kinds(model: Model) -> dict[str, str]:
+    return {node.name: node.kind for node in model.graph.nodes}
+
+
+#: What makes the tensors of a step, by the first part of their names
+MADE = {"forward": _forward, "state": _state, "grads": _gradient}

@@ -10,7 +10,7 @@ import numpy as np
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged
-from bridge.judge.measure.per_batch import width
+from bridge.judge.measure.per_step import width
 from bridge.judge.oracle import update
 
 #: Bound of a gradient, as a share of it, from which on agreement proves nothing

@@ -12,7 +12,7 @@ import numpy as np
 
 from bridge.common.parallel import anything, blockwise, keep
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.reductions import Local
+from bridge.judge.oracle.reductions import Truth
 
 Array = np.ndarray
 
@@ -35,7 +35,7 @@ class Parts:
     own: Array | None
 
 
-def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = None) -> tuple[Local, ...]:
+def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = None) -> tuple[Truth, ...]:
     """Put ``E = s(n)*c + propagated`` in the place of c; return the bound of the candidate's own inputs.
 
     Wrong inputs are rounded too, hence a factor 1 + s(n) of what is propagated. With the candidate's own inputs c is at
@@ -76,7 +76,7 @@ def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = 
     if bias is not None:
         blockwise(lambda y, shift: np.add(y, shift, out=y), shape, parts.own, given[2])
     bound = parts.absolute if parts.propagated is None else parts.propagated
-    return (Local(parts.own, bound, most),)
+    return (Truth(parts.own, bound, most),)
 
 
 def rectify(value: Array, error: Array) -> tuple[Array, Array]:

@@ -14,14 +14,15 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Local:
-    """A tensor computed from the candidate's own inputs of one operation: E = s(n)*c, with nothing propagated.
+class Truth:
+    """What a tensor should be, and how far a right one may be from that.
 
     Attributes
     ----------
     value, bound : arrays
-    n : int
-        Largest number of roundings; an error above n*u*c is a bug by theorem. 0 where numbers are only copied.
+    n : int or None
+        Largest number of roundings where nothing is propagated, E = s(n)*c; an error above n*u*c is a bug by theorem. 0
+        where numbers are only copied. None where that is not counted.
     stored : int
         Bytes of a number of the inputs as the candidate's file stores them; a copy of fewer bytes than the candidate
         computes with says nothing to the last bit.
@@ -29,18 +30,18 @@ class Local:
 
     value: Array
     bound: Array
-    n: int
+    n: int | None = None
     stored: int = 8
 
 
 class Visitor(Protocol):
     """Receives un-reduced tensors of one image."""
 
-    def __call__(self, name: str, value: Array, bound: Array, /, *local: Local) -> Array | None:
+    def __call__(self, name: str, value: Array, bound: Array, /, *local: Truth) -> Array | None:
         """Take a tensor by its name under /steps/<k>, with its value and bound.
 
-        The arrays are used again after the call. It may give back the candidate's own tensor; what is computed
-        from that comes as `local` too.
+        The arrays are used again after the call. It may give back the candidate's own tensor; what one operation makes
+        of that comes as `local`.
         """
 
 
@@ -119,14 +120,14 @@ def loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithmetic) 
     return scale * sums.loss, float(arithmetic.with_underflow(np.atleast_1d(bound), _tiny(elements, scale))[0])
 
 
-def local_loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithmetic) -> Local | None:
+def local_loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithmetic) -> Truth | None:
     """Return the loss that follows from the candidate's own output; None where its file lacks that."""
     if sums.local_loss is None:
         return None
     rounded = _factor(elements, arithmetic.u) * sums.local_loss
     bound = np.atleast_1d(scale * (rounded + sums.local_propagated))
     bound = arithmetic.with_underflow(bound, _tiny(elements, scale))
-    return Local(np.asarray(scale * sums.local_loss), bound, elements)
+    return Truth(np.asarray(scale * sums.local_loss), bound, elements)
 
 
 def _factor(elements: int, u: float) -> float:
@@ -151,10 +152,10 @@ def _of_terms(parts: GradientSums, arithmetic: Arithmetic) -> Arithmetic:
     return arithmetic if parts.products else replace(arithmetic, operand=0.0)
 
 
-def local_gradient_bound(parts: GradientSums, arithmetic: Arithmetic) -> Local | None:
+def local_gradient_bound(parts: GradientSums, arithmetic: Arithmetic) -> Truth | None:
     """Return the gradient that follows from the candidate's own inputs; None where its file lacks them."""
     if parts.own is None:
         return None
     arithmetic = _of_terms(parts, arithmetic)
     bound = arithmetic.factor(parts.n) * (parts.absolute + parts.propagated) + parts.noise
-    return Local(parts.own, arithmetic.with_underflow(bound, parts.n), int(np.max(parts.n)))
+    return Truth(parts.own, arithmetic.with_underflow(bound, parts.n), int(np.max(parts.n)))

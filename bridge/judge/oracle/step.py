@@ -29,7 +29,7 @@ from bridge.common import parallel
 from bridge.exchange.model import Conv2d, Model
 from bridge.judge.oracle import convolution, elementwise, fast_convolution
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.reductions import GradientSums, Local, Sums, Visitor
+from bridge.judge.oracle.reductions import GradientSums, Sums, Truth, Visitor
 
 Array = np.ndarray
 
@@ -133,7 +133,7 @@ def _forward(
     kept: list[_Input | _Mask] = []
     value, error, own = x, np.zeros(1), None
     for layer in model.layers:
-        local: tuple[Local, ...] = ()
+        local: tuple[Truth, ...] = ()
         if isinstance(layer, Conv2d):
             # The input of the network is the same for all: nothing is sharper than the oracle itself
             kept.append(_Input(value, error, x if value is x else own))
@@ -148,7 +148,7 @@ def _forward(
 
 def _conv_forward(
     layer: Conv2d, weights: dict[str, Array], a: _Input, arithmetic: Arithmetic
-) -> tuple[Array, Array, tuple[Local, ...]]:
+) -> tuple[Array, Array, tuple[Truth, ...]]:
     w = weights[f"{layer.name}/weight"]
     absolute = np.abs(w)
     if parallel.smallest(a.value) >= 0:
@@ -172,7 +172,7 @@ def _conv_forward(
     return z, e, _joined(e, local, noise)
 
 
-def _joined(e: Array, local: tuple[Local, ...], noise: Array | None) -> tuple[Local, ...]:
+def _joined(e: Array, local: tuple[Truth, ...], noise: Array | None) -> tuple[Truth, ...]:
     """What an algorithm adds to both bounds, in place; they are one array where nothing is propagated."""
     if noise is not None:
         for bound in {id(one): one for one in (e, *(one.bound for one in local))}.values():
@@ -182,7 +182,7 @@ def _joined(e: Array, local: tuple[Local, ...], noise: Array | None) -> tuple[Lo
 
 def _loss(
     y: _Input, target: Array, scale: float, arithmetic: Arithmetic, sums: Sums
-) -> tuple[Array, Array, tuple[Local, ...]]:
+) -> tuple[Array, Array, tuple[Truth, ...]]:
     """Sum of squares, and dy = 2*scale*(y - t): a difference, a product, a scale, which a mean of means rounds thrice.
 
     The candidate's own y is what it wrote; y - t may be taken before y is rounded.
@@ -204,11 +204,11 @@ def _loss(
         # Of c*y - c*t each product is rounded before they are subtracted, of acc + (b - t) the difference
         lost = 4 * scale * arithmetic.u * (np.abs(y.value) + error + np.abs(target) + arithmetic.bias)
         e += lost
-    local: tuple[Local, ...] = ()
+    local: tuple[Truth, ...] = ()
     if y.own is not None:
         own = 2 * scale * (y.own - target)
         lost = lost + 2 * scale * (1 + rounding) * unwritten
-        local = (Local(own, arithmetic.with_underflow(rounding * np.abs(own) + lost, 1), 5),)
+        local = (Truth(own, arithmetic.with_underflow(rounding * np.abs(own) + lost, 1), 5),)
     return 2 * scale * d, arithmetic.with_underflow(e, 1), local
 
 
@@ -245,7 +245,7 @@ def _filter_gradients(
 def _conv_backward(
     layer: Conv2d, weights: dict[str, Array], dz: _Gradient, e_dz: Array, own: Array | None, shape: tuple[int, ...],
     arithmetic: Arithmetic,
-) -> tuple[Array, Array, tuple[Local, ...]]:
+) -> tuple[Array, Array, tuple[Truth, ...]]:
     w, size = weights[f"{layer.name}/weight"], (shape[1], shape[2])
     absolute = np.abs(w)
     n = convolution.products_data(layer, size, e_dz.shape[1:])
@@ -262,12 +262,12 @@ def _conv_backward(
     return da, e, _joined(e, local, noise)
 
 
-def _copied(operation: Callable[..., Array], *own: Array | None) -> tuple[Local, ...]:
+def _copied(operation: Callable[..., Array], *own: Array | None) -> tuple[Truth, ...]:
     """A ReLU of the candidate's own tensors copies numbers or drops them: nothing is rounded."""
     found = [array for array in own if array is not None]
     if len(found) < len(own):
         return ()
-    return (Local(operation(*found), np.zeros(1), 0, min(array.dtype.itemsize for array in found)),)
+    return (Truth(operation(*found), np.zeros(1), 0, min(array.dtype.itemsize for array in found)),)
 
 
 def _relu_forward(value: Array, error: Array, own: Array | None) -> _Mask:
@@ -276,7 +276,7 @@ def _relu_forward(value: Array, error: Array, own: Array | None) -> _Mask:
     return _Mask(*elementwise.rectify(value, error), known)
 
 
-def _relu_backward(mask: _Mask, da: Array, e_da: Array, own: Array | None) -> tuple[Local, ...]:
+def _relu_backward(mask: _Mask, da: Array, e_da: Array, own: Array | None) -> tuple[Truth, ...]:
     """In place. Where the sign of the input is in doubt, a right candidate may pass the gradient or stop it.
 
     Its own input decides, where the file holds that: the gradient must follow from it to the bit.

@@ -12,16 +12,15 @@ import numpy as np
 from bridge.judge.diagnosis.records import Finding
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison, Judged
-from bridge.judge.measure.per_batch import limit, run_graph
-from bridge.judge.measure.per_image import ImageVisitor
-from bridge.judge.oracle import step as bounds
-from bridge.judge.oracle.bounded import Bounded
-from bridge.judge.oracle.reductions import Sums, gradient_bound, local_gradient_bound
+from bridge.judge.measure.walk import walk
+from bridge.judge.oracle.reductions import Truth
 
 Array = np.ndarray
 #: The candidate's elements, the right ones, the bounds
 Parts = tuple[Array, Array, Array]
 
+#: Dimensions of images (n, c, h, w)
+IMAGES = 4
 #: Each takes another look at its step, some seconds of large images
 MOST_MAPS = 3
 
@@ -87,75 +86,34 @@ def error_map(pair: FilePair, judged: Judged) -> ErrorMap | None:
         if weights is None or not all(np.isfinite(w).all() for w in weights.values()):
             return None
         exact = {name: w.astype(np.float64) for name, w in weights.items()}
-        if not pair.model.is_chain:
-            return _in_graph(pair, judged, exact)
-        if judged.of_parameter:
-            return _of_parameter(pair, judged, exact)
-        keeper = _Keeper(pair, judged, judged.statistic.at[0])
-        _step(pair, exact, keeper)
-    return None if keeper.kept is None else ErrorMap(judged, keeper.image, *keeper.kept)
+        return _kept(pair, judged, exact)
 
 
-def _in_graph(pair: FilePair, judged: Judged, weights: Parameters) -> ErrorMap:
+def _kept(pair: FilePair, judged: Judged, weights: Parameters) -> ErrorMap:
     """From the candidate's own inputs, where that says more."""
     kept: list[Parts] = []
+    shape = pair.shapes[judged.name]
+    image = None if judged.of_parameter or len(shape) != IMAGES else judged.statistic.at[0]
 
-    def visit(name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
+    def look(name: str, truth: Truth, local: Truth | None, part: int | None, /) -> Array | None:
         path = f"steps/{judged.step}/{name}"
         if not pair.candidate.has(path):
             return None
-        found = pair.candidate.read(path, pair.shapes[name])
+        found = pair.candidate.read(path, pair.shapes[name], part)
         if name == judged.name:
             known = [one for one in (truth, local) if one is not None and np.isfinite(one.value).all()]
-            kept.extend(_copied(found, one.value, limit(one)) for one in known or [truth])
+            kept.extend(_copied(found, one, image if part is None else None) for one in known or [truth])
         return found if np.isfinite(found).all() else None
 
-    run_graph(pair, judged.step, weights, visit)
-    parts = max(kept, key=_largest)
-    if parts[0].ndim != 4 or judged.of_parameter:
-        return ErrorMap(judged, None, *parts)
-    image = judged.statistic.at[0]
-    return ErrorMap(judged, image, *(one[image] for one in parts))
+    walk(pair, judged.step, weights, look, images=None if image is None else [image])
+    return ErrorMap(judged, image, *max(kept, key=_largest))
 
 
-class _Keeper(ImageVisitor):
-    """Keeps one tensor: from the candidate's own inputs, where that says more."""
-
-    def __init__(self, pair: FilePair, judged: Judged, image: int) -> None:
-        super().__init__(pair, judged.step, image)
-        self.wanted = judged.name
-        self.kept: Parts | None = None
-
-    def look(self, name: str, found: Array, value: Array, bound: Array) -> None:
-        if name != self.wanted:
-            return
-        parts = _copied(found, value, bound)
-        if self.kept is None or _largest(parts) > _largest(self.kept):
-            self.kept = parts
-
-
-def _step(pair: FilePair, weights: Parameters, visitor: ImageVisitor) -> Sums:
-    x, target = (pair.batch(visitor.step, name, visitor.image) for name in ("input", "target"))
-    return bounds.step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.arithmetic, visitor)
-
-
-def _of_parameter(pair: FilePair, judged: Judged, weights: Parameters) -> ErrorMap:
-    """Its gradient is a sum over all images of the batch."""
-    total = Sums()
-    for image in range(pair.batch_shape[0]):
-        total.add(_step(pair, weights, _Keeper(pair, judged, image)))
-    parts = total.gradients[judged.name.removeprefix("grads/")]
-    found = pair.candidate.read(f"steps/{judged.step}/{judged.name}", pair.shapes[judged.name])
-    seen = [_copied(found, *gradient_bound(parts, pair.arithmetic))]
-    own = local_gradient_bound(parts, pair.arithmetic)
-    if own is not None and np.isfinite(own.value).all():
-        seen.append(_copied(found, own.value, own.bound))
-    return ErrorMap(judged, None, *max(seen, key=_largest))
-
-
-def _copied(found: Array, right: Array, bound: Array) -> Parts:
-    """The oracle uses its arrays again."""
-    return found.astype(np.float64), np.array(right), np.array(np.broadcast_to(bound, right.shape))
+def _copied(found: Array, right: Truth, image: int | None) -> Parts:
+    """The oracle uses its arrays again; of a whole batch one image is kept."""
+    whole = ... if image is None else image
+    bound = np.broadcast_to(right.bound, right.value.shape)
+    return found[whole].astype(np.float64), np.array(right.value[whole]), np.array(bound[whole])
 
 
 def _largest(parts: Parts) -> float:

@@ -16,7 +16,7 @@ import bridge
 from bridge import Adam, AdamW, Model, Network, Sgd
 from bridge.engine.network.torch_graph import _MAKERS
 from bridge.operations import OPERATIONS
-from reference import pointwise
+from reference.network import pointwise
 from tests.helpers import torch_graphs as nets
 from tests.helpers.cases import batch
 

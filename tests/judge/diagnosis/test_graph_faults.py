@@ -34,8 +34,8 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations.operation import Operation
 from bridge.operations.pointwise import Tanh
 from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters, train_graph
-from reference import pointwise
 from reference.export import export
+from reference.network import pointwise
 from reference.settings import ExportSettings
 from reference.spline import Spline
 from tests.helpers.tiers import deep

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bridge.judge.measure.error_statistics import measure
-from bridge.judge.measure.per_batch import limit
+from bridge.judge.measure.walk import limit
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations import BatchNorm2d, Conv2d, Relu, Softmax

@@ -9,7 +9,7 @@ import numpy as np
 
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.judge.oracle.reductions import Local
+from bridge.judge.oracle.reductions import Truth
 from bridge.judge.oracle.step import step_of_image
 
 Array = np.ndarray
@@ -28,7 +28,7 @@ CHAIN = Model(
 MOST = 11
 
 
-def in_float32(name: str, value: Array, bound: Array, /, *local: Local) -> Array:
+def in_float32(name: str, value: Array, bound: Array, /, *local: Truth) -> Array:
     """A candidate that rounds once."""
     return value.astype(np.float32)
 

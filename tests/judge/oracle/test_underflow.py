@@ -287,7 +287,7 @@ def _chain_of_the_oracle(given: Tensors, mean: bool, found: Tensors) -> list[tup
     def add(name: str, value: Any, bound: Array | float) -> None:
         right.append((name, Bounded(np.array(value).reshape(found[name].shape), np.array(bound), arithmetic)))
 
-    def visit(name: str, value: Array, bound: Array, *local: reductions.Local) -> Array:
+    def visit(name: str, value: Array, bound: Array, *local: reductions.Truth) -> Array:
         add(name, value, np.broadcast_to(bound, value.shape)[None])
         for one in local:
             add(name, one.value, np.broadcast_to(one.bound, value.shape)[None])

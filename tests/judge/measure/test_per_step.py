@@ -119,9 +119,9 @@ def test_a_step_is_judged_by_what_its_gradient_follows_from(folder: Path) -> Non
 def test_the_operation_is_named_in_words(folder: Path) -> None:
     fixture = folder / "Unet.h5"
     for name, words in (
-        ("steps/0/forward/up", "Look at up (conv2d, forward)."),
+        ("steps/0/forward/up", "Look at the convolution up (forward)."),
         ("steps/0/grads/leaky_relu/output", "Look at the backward pass of pool (max_pool2d) and cat (concat)."),
-        ("steps/0/grads/up/weight", "Look at the weight gradient of up (conv2d)."),
+        ("steps/0/grads/up/weight", "Look at the filter gradient of up."),
     ):
         _, verdict = judge(fixture, result_of(fixture, changed(name, lambda a: 2 * a)), adequacy=False)
         assert any(words in hint for hint in verdict.hints), verdict.hints

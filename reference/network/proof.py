@@ -19,9 +19,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from reference.chain import Layers
 from reference.errors import InputError, one_line
-from reference.graph import run
+from reference.network.layers import Layers, run
 
 Shape = tuple[int, ...]
 #: Heights and widths that are tried: U-Nets want multiples of powers of 2; few pixels are fast
@@ -106,7 +105,7 @@ class _Twin:
         x = self._random(shape)
         for gradients in (True, False):
             expected = self._run(self._module, x, gradients, "the model")
-            found = self._run(lambda given: run(self._layers, given)[self._layers[-1][0]], x, gradients,
+            found = self._run(lambda given: list(run(self._layers, given))[-1][1], x, gradients,
                               "the graph of the model's layers")
             self._check_output(x, expected["output"], found["output"])
             expected |= dict(self._module.named_buffers())

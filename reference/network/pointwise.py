@@ -15,7 +15,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from reference.table import rows
+from reference.network.table import rows
 
 
 class Function(nn.Module):

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from reference.batches.images import load_image as load_image
+from reference.batches.images import shown_name
 from reference.errors import InputError
-from reference.images import load_image as load_image
-from reference.images import shown_name
 from reference.settings import ExportSettings
 from reference.synthetic import gaussian_blur, synthetic_micrograph
 
@@ -76,7 +76,7 @@ class PatchSource:
     settings : ExportSettings
         Uses batch, steps, height, width and seed.
     path : path
-        Of the image, as :func:`reference.images.load_image` takes it.
+        Of the image, as :func:`reference.batches.images.load_image` takes it.
 
     Raises
     ------

@@ -13,12 +13,12 @@ import h5py
 import numpy as np
 import torch
 
-from reference.chain import Layers
-from reference.disk import check_place, disk_errors
 from reference.errors import InputError, one_line
-from reference.graph import hyperparameters
+from reference.files.disk import check_place, disk_errors
+from reference.files.part_file import PartFile
 from reference.losses import LossText
-from reference.part_file import PartFile
+from reference.network.hyperparameters import hyperparameters
+from reference.network.layers import Layers
 from reference.settings import ExportSettings
 from reference.training import parameters, state
 from reference.version import version
@@ -147,7 +147,7 @@ def _write_model(group: h5py.Group, layers: Layers, settings: ExportSettings) ->
         attributes = group.create_group(f"layers/{name}").attrs
         attributes["index"] = index
         attributes["type"] = kind
-        attributes["inputs"] = ",".join(layers.inputs_of(name))
+        attributes["inputs"] = ",".join(layers.inputs[name])
         for key, value in found.items():
             attributes[key] = value
     loss, said = group.create_group("loss").attrs, LossText.read(settings.loss)

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from reference.chain import Layers, padding_of
+from reference.network.hyperparameters import padding_of
+from reference.network.layers import Layers
 
 Made = TypeVar("Made")
 

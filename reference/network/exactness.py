@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from reference.chain import Layers
 from reference.errors import InputError
+from reference.network.layers import Layers
 from reference.training import double_twin, parameters, run_step
 
 # Integers up to here are float32 numbers.

@@ -2,8 +2,8 @@
 """Read a module: what is found in its forward is all that it does, and this is proved before it is believed.
 
 Three things see to it. Nothing that torch.fx is blind to is accepted: hooks, replaced methods, parametrizations,
-tensors outside of layers, computation beside the traced one. The forward is traced (`reference.graph`). And what was
-found is run beside the module (`reference.proof`), with other parameters than it has now.
+tensors outside of layers, computation beside the traced one. The forward is traced (`reference.network.trace`). And
+what was found is run beside the module (`reference.network.proof`), with other parameters than it has now.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reference.chain import Layers
 from reference.errors import InputError, one_line
-from reference.graph import is_operation, trace
-from reference.proof import Shape, prove
+from reference.network.hyperparameters import is_operation
+from reference.network.layers import Layers
+from reference.network.proof import Shape, prove
+from reference.network.trace import trace
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -52,7 +53,7 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]]) -> Laye
     --------
     >>> layers = read(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), lambda layers: [(2, 1, 6, 7), (3, 1, 9, 8)])
     >>> [name for name, _ in layers], layers.inputs
-    (['0', '1'], None)
+    (['0', '1'], {'0': ('input',), '1': ('0',)})
     """
     with _random_numbers_kept(), torch.inference_mode(False), torch.enable_grad():
         _check_module(module)
@@ -171,7 +172,7 @@ def _numbers(root: nn.Module) -> dict[str, object]:
 
 def _check_all_used(root: nn.Module, layers: Layers) -> None:
     """Each parameter and each buffer belongs to one layer that is called, and to no other; each output is taken."""
-    taken = {one for name, _ in layers for one in layers.inputs_of(name)}
+    taken = {one for name, _ in layers for one in layers.inputs[name]}
     for name, _ in layers[:-1]:
         if name not in taken:
             raise InputError(f"layer '{name}' is called, and nothing takes its output; expected is a layer that does")

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: MIT
+"""What exchange files say of a layer: its type, and its hyperparameters.
+
+Source: docs/exchange-file.md lists the operations and their hyperparameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from reference.errors import InputError, one_line
+from reference.network import pointwise
+from reference.network.layers import (
+    Add,
+    Concat,
+    Divide,
+    MaskedDropout,
+    Matmul,
+    Multiply,
+    Reduce,
+    Reshape,
+    Subtract,
+    Transpose,
+)
+from reference.spline import Spline
+
+Hyperparameters = dict[str, Any]
+
+
+def is_operation(layer: nn.Module) -> bool:
+    """Return whether it is a layer that exchange files know, and no class made from one."""
+    return type(layer) in _LAYERS
+
+
+def hyperparameters(name: str, layer: nn.Module) -> tuple[str, Hyperparameters]:
+    """Return the type and the hyperparameters of a layer as format 2 of an exchange file has them.
+
+    Raises
+    ------
+    InputError
+        If it is no operation of exchange files, or has an option that they do not know.
+    """
+    describe = _LAYERS.get(type(layer))
+    if describe is None:
+        known = ", ".join(sorted(one.__name__ for one in _LAYERS))
+        raise InputError(f"layer '{name}' is {type(layer).__name__}; supported are {known}")
+    try:
+        return describe(name, layer)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:  # what is no number where one is expected
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): {one_line(error)}") from None
+
+
+def padding_of(name: str, conv: nn.Conv2d) -> list[int]:
+    """Zero padding (height, width) in pixels on each side; words of torch turned into numbers."""
+    if conv.padding_mode != "zeros":
+        raise InputError(f"layer '{name}': padding_mode '{conv.padding_mode}' found, 'zeros' is supported")
+    if conv.padding == "valid":
+        return [0, 0]
+    if conv.padding != "same":
+        return pair(conv.padding)
+    both_sides = [d * (k - 1) for d, k in zip(pair(conv.dilation), pair(conv.kernel_size), strict=True)]
+    if any(total % 2 for total in both_sides):
+        raise InputError(
+            f"layer '{name}': padding 'same' of a {conv.kernel_size[0]}x{conv.kernel_size[1]} kernel is "
+            "not the same on both sides; numbers are supported"
+        )
+    return [total // 2 for total in both_sides]
+
+
+def pair(value: Any) -> list[int]:
+    """Return height and width of what torch takes as one number for both, too.
+
+    >>> pair(3), pair((1, 2))
+    ([3, 3], [1, 2])
+    """
+    return [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)] * 2
+
+
+def _conv(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "conv2d", {
+        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": pair(layer.kernel_size),
+        "stride": pair(layer.stride), "padding": padding_of(name, layer), "dilation": pair(layer.dilation),
+        "groups": layer.groups, "bias": int(layer.bias is not None)}
+
+
+def _conv_transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    _only(name, layer, padding_mode="zeros")
+    return "conv_transpose2d", {
+        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": pair(layer.kernel_size),
+        "stride": pair(layer.stride), "padding": pair(layer.padding), "output_padding": pair(layer.output_padding),
+        "dilation": pair(layer.dilation), "groups": layer.groups, "bias": int(layer.bias is not None)}
+
+
+def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "linear", {"in_features": layer.in_features, "out_features": layer.out_features,
+                      "bias": int(layer.bias is not None)}
+
+
+def _spline(_: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "spline", {"in_features": layer.in_features, "out_features": layer.out_features, "grid": layer.grid,
+                      "order": layer.order, "low": float(layer.low), "high": float(layer.high),
+                      "scale_spline": int(layer.scale_spline is not None)}
+
+
+def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+    def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+        _only(name, layer, ceil_mode=False, return_indices=False, dilation=1, divisor_override=None)
+        padding = pair(layer.padding)
+        if any(padding):
+            _only(name, layer, count_include_pad=True)
+        stride = layer.kernel_size if layer.stride is None else layer.stride
+        return kind, {"kernel_size": pair(layer.kernel_size), "stride": pair(stride), "padding": padding}
+
+    return describe
+
+
+def _adaptive_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    size = layer.output_size if isinstance(layer.output_size, (tuple, list)) else [layer.output_size] * 2
+    if None in size:
+        raise InputError(f"layer '{name}': output_size {layer.output_size} found, two integers are supported")
+    return ("global_avg_pool2d", {}) if list(size) == [1, 1] else ("adaptive_avg_pool2d", {"output_size": list(size)})
+
+
+def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    _only(name, layer, affine=True)
+    found = {"num_features": layer.num_features, "eps": float(layer.eps)}
+    if layer.running_mean is None:
+        return "batch_norm2d", found
+    _only(name, layer, track_running_stats=True)
+    if layer.momentum is None:
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): momentum None found, a number is supported")
+    return "batch_norm2d", found | {"momentum": float(layer.momentum), "track_running_stats": 1,
+                                    "training": int(layer.training)}
+
+
+def _layer_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "layer_norm", {"normalized_shape": list(layer.normalized_shape), "eps": float(layer.eps),
+                          "elementwise_affine": int(layer.elementwise_affine), "bias": int(layer.bias is not None)}
+
+
+def _group_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "group_norm", {"num_groups": layer.num_groups, "num_channels": layer.num_channels, "eps": float(layer.eps),
+                          "affine": int(layer.affine)}
+
+
+def _dropout(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    if not layer.p < 1:
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): p {layer.p} found, less than 1 is supported")
+    of_channels = layer.of_channels if isinstance(layer, MaskedDropout) else isinstance(layer, nn.Dropout2d)
+    return "dropout2d" if of_channels else "dropout", {"p": float(layer.p)}
+
+
+def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    _only(name, layer, start_dim=1, end_dim=-1)
+    return "flatten", {}
+
+
+def _reshape(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    shape = layer.shape if isinstance(layer, Reshape) else tuple(layer.unflattened_size)
+    # How many dimensions there are is not known here: the last of two is what is usual
+    if getattr(layer, "dim", 1) not in (1, -1) or not 1 <= len(shape) <= 3:
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): {getattr(layer, 'dim', 1)} to {shape} found, "
+                         "dimension 1 to one of up to three is supported")
+    return "reshape", {"shape": list(shape)}
+
+
+def _transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "transpose", {"dim0": layer.dims[0], "dim1": layer.dims[1]}
+
+
+def _reduce(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return layer.kind, {"dim": list(layer.dim), "keepdim": int(layer.keepdim)}
+
+
+def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    if layer.mode not in ("nearest", "bilinear"):
+        _only(name, layer, mode="nearest or bilinear")
+    _only(name, layer, size=None)
+    factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * 2
+    if any(factor is None or factor < 1 or factor != int(factor) for factor in factors):
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, integers "
+                         "are supported")
+    scale = {"scale_factor": pair(tuple(factors))}
+    if layer.mode == "nearest":
+        return "upsample_nearest2d", scale
+    return "upsample_bilinear2d", scale | {"align_corners": int(bool(layer.align_corners))}
+
+
+def _padding(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+    def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+        if getattr(layer, "value", 0) != 0 or len(layer.padding) != 4 or min(layer.padding) < 0:
+            raise InputError(f"layer '{name}' ({type(layer).__name__}): padding {layer.padding} found, four integers "
+                             "from 0 on are supported, and no other value than 0")
+        return kind, {"padding": list(layer.padding)}
+
+    return describe
+
+
+def _over_channels(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+    def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+        _only(name, layer, dim=1)
+        return kind, {}
+
+    return describe
+
+
+def _only(name: str, layer: Any, **wanted: Any) -> None:
+    for option, value in wanted.items():
+        found = getattr(layer, option, value)
+        if found != value and found != (value, value):
+            raise InputError(f"layer '{name}' ({type(layer).__name__}): {option} {found} found, {value} is supported")
+
+
+_LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
+    nn.Conv2d: _conv,
+    nn.ConvTranspose2d: _conv_transpose,
+    nn.Linear: _linear,
+    **{layer: pointwise.describing(kind) for kind, (layer, _) in pointwise.LAYERS.items()},
+    nn.Softmax: _over_channels("softmax"),
+    nn.LogSoftmax: _over_channels("log_softmax"),
+    nn.Upsample: _upsample,
+    nn.UpsamplingNearest2d: _upsample,
+    nn.UpsamplingBilinear2d: _upsample,
+    nn.ZeroPad2d: _padding("zero_pad2d"),
+    nn.ReflectionPad2d: _padding("reflection_pad2d"),
+    nn.ReplicationPad2d: _padding("replication_pad2d"),
+    nn.MaxPool2d: _pooling("max_pool2d"),
+    nn.AvgPool2d: _pooling("avg_pool2d"),
+    nn.AdaptiveAvgPool2d: _adaptive_pool,
+    nn.BatchNorm2d: _batch_norm,
+    nn.LayerNorm: _layer_norm,
+    nn.GroupNorm: _group_norm,
+    nn.Flatten: _flatten,
+    nn.Unflatten: _reshape,
+    Reshape: _reshape,
+    Transpose: _transpose,
+    Reduce: _reduce,
+    Add: lambda *_: ("add", {}),
+    Subtract: lambda *_: ("subtract", {}),
+    Multiply: lambda *_: ("multiply", {}),
+    Divide: lambda *_: ("divide", {}),
+    nn.PReLU: lambda _, layer: ("prelu", {"num_parameters": layer.num_parameters}),
+    Concat: lambda *_: ("concat", {}),
+    Matmul: lambda *_: ("matmul", {}),
+    Spline: _spline,
+    nn.Dropout: _dropout,
+    nn.Dropout2d: _dropout,
+    MaskedDropout: _dropout,
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""The layers that a module consists of, whose outputs each takes, and layers of what torch has functions for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import nn
+
+INPUT = "input"
+
+
+class Layers(list[tuple[str, nn.Module]]):
+    """Layers with their dotted names in the module, in the order of their calls.
+
+    Attributes
+    ----------
+    inputs : names of the layers whose outputs each takes, "input" for the model's; where none are given, each takes the
+        one before
+    """
+
+    def __init__(
+        self, layers: Iterable[tuple[str, nn.Module]], inputs: dict[str, tuple[str, ...]] | None = None
+    ) -> None:
+        super().__init__(layers)
+        names = [INPUT, *(name for name, _ in self)]
+        self.inputs: dict[str, tuple[str, ...]] = inputs or {
+            name: (before,) for before, name in itertools.pairwise(names)}
+
+    def changed(self, change: Callable[[str, nn.Module], nn.Module]) -> Layers:
+        """Return the same graph of other layers."""
+        return Layers([(name, change(name, layer)) for name, layer in self], self.inputs)
+
+
+def run(layers: Layers, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the names and outputs of all layers; what no other layer takes is forgotten."""
+    known = {INPUT: x}
+    last_use = {one: name for name, _ in layers for one in layers.inputs[name]}
+    for name, layer in layers:
+        taken = layers.inputs[name]
+        value = layer(*(known[one] for one in taken))
+        for one in {one for one in taken if last_use[one] == name}:
+            del known[one]
+        known[name] = value
+        yield name, value
+
+
+class Add(nn.Module):
+    """The sum of two tensors."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one + other
+
+
+class Subtract(nn.Module):
+    """The difference of two tensors."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one - other
+
+
+class Multiply(nn.Module):
+    """The product of each two elements."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one * other
+
+
+class Divide(nn.Module):
+    """The quotient of each two elements."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one / other
+
+
+class Concat(nn.Module):
+    """Tensors one behind the other along the channels."""
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return torch.cat(tensors, dim=1)
+
+
+class Matmul(nn.Module):
+    """The matrix product of two tensors."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one @ other
+
+
+class Reshape(nn.Module):
+    """The numbers of each image in another shape."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(x.shape[0], *self.shape)
+
+
+class Transpose(nn.Module):
+    """Two dimensions exchanged."""
+
+    def __init__(self, dim0: int, dim1: int) -> None:
+        super().__init__()
+        self.dims = dim0, dim1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(*self.dims)
+
+
+class Reduce(nn.Module):
+    """One number of all along some dimensions: what a method of tensors gives, or of two things the first."""
+
+    def __init__(self, kind: str, dim: tuple[int, ...], keepdim: bool) -> None:
+        super().__init__()
+        self.kind, self.dim, self.keepdim = kind, dim, keepdim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        method = getattr(x, self.kind)
+        found: torch.Tensor = (method(self.dim[0], self.keepdim).values if self.kind in ("max", "min") else
+                               method(self.dim, self.keepdim))
+        return found
+
+
+class MaskedDropout(nn.Module):
+    """A dropout whose mask is given: 0 and 1, of the input's shape, of whole channels (n, c, 1, 1)."""
+
+    def __init__(self, p: float, of_channels: bool) -> None:
+        super().__init__()
+        self.p, self.of_channels = p, of_channels
+        self.mask = torch.ones(())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (self.mask.to(x.dtype) / (1 - self.p))
