@@ -17,7 +17,7 @@ from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES
 from bridge.operations.table import Row, families, rows
 from tests import ROOT
-from tests.helpers.named_faults import of_loss, of_operation
+from tests.helpers.judged.named_faults import of_loss, of_operation
 
 PATH = ROOT / "docs/operations.md"
 #: What everything is computed in, and where; tests/operations/test_registry.py tries each

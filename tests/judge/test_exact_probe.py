@@ -22,8 +22,8 @@ from reference.exactness import LIMIT, ExactSteps
 from reference.export import export
 from reference.model import VariedCNN
 from reference.settings import ExportSettings
-from tests.helpers import wrong
 from tests.helpers.candidates import LowOperands, ask, plant, train
+from tests.helpers.judged import wrong
 from tests.helpers.tiers import few, few_rows
 
 SIZE = {"height": 8, "width": 32, "batch": 2, "probe": True}

@@ -19,8 +19,8 @@ from bridge.judge.judge import judge
 from bridge.validate.self_test.plants import numbers
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers import wrong
 from tests.helpers.candidates import Operations, ask, plant, train
+from tests.helpers.judged import wrong
 from tests.helpers.tiers import few, few_rows
 
 Array = np.ndarray

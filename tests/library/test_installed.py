@@ -19,8 +19,8 @@ import pytest
 from bridge.compare import main as compare
 from tests import ROOT
 from tests.helpers.built_once import built_once
-from tests.helpers.documents import blocks
-from tests.helpers.fortran_ranks import ENVIRONMENT, skip_without_mpi
+from tests.helpers.library.documents import blocks
+from tests.helpers.library.fortran_ranks import ENVIRONMENT, skip_without_mpi
 
 # Builds everything once more
 pytestmark = pytest.mark.deep

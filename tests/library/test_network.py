@@ -20,8 +20,8 @@ from bridge import Adam, DeviceArray, Network, Sgd
 from bridge.exchange.model import Conv2d, Model
 from bridge.operations import OPERATIONS
 from tests import ROOT
-from tests.helpers.cnn_library import compiled, printed
 from tests.helpers.instruction_sets import LEVELS, facts
+from tests.helpers.library.cnn_library import compiled, printed
 
 PROGRAMS = Path(__file__).with_name("programs")
 SANITIZED = ("-fsanitize=address",)

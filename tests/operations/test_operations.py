@@ -53,7 +53,7 @@ from bridge.operations.graph import Graph
 from bridge.operations.losses import MeanSquaredError
 from bridge.operations.pointwise import Pointwise
 from tests.helpers.graphs import judge_step, make_case, torch_step
-from tests.helpers.operation_networks import NETWORKS, network
+from tests.helpers.judged.operation_networks import NETWORKS, network
 
 #: Mistakes by operation: what is computed in its place, from its inputs and parameters
 Mistake = Callable[[Any, list[torch.Tensor], dict[str, torch.Tensor]], torch.Tensor]

@@ -29,8 +29,9 @@ from bridge.operations.losses import LOSSES, Huber, loss_from
 from bridge.operations.products import Conv2d
 from reference import losses as reference_losses
 from tests import ROOT
-from tests.helpers import named_faults, operations_table
-from tests.helpers.operation_networks import network
+from tests.helpers import operations_table
+from tests.helpers.judged import named_faults
+from tests.helpers.judged.operation_networks import network
 from tests.helpers.operations_table import DEVICES, DTYPES
 
 #: Operations and losses without which no usual network can be trained, by the types that they have here

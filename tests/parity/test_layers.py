@@ -24,7 +24,7 @@ from reference.spline import Spline
 from tests.helpers.cases import Array, batch
 from tests.helpers.graphs import judge_step, t_of, torch_step, true_step
 from tests.helpers.loops import looped
-from tests.helpers.parity_tools import LARGE, case_of, parameters, step_tensors
+from tests.helpers.networks.parity_tools import LARGE, case_of, parameters, step_tensors
 from tests.helpers.tiers import few
 
 #: Height and width; full tiles are for the convolutions of test_operations.py

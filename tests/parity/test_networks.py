@@ -14,7 +14,7 @@ from torch import nn
 import bridge
 from bridge.engine.arrays.transfer import to_device, to_host
 from tests.helpers.cases import Array, batch, check, three_layers, torch_step
-from tests.helpers.parity_tools import fused, loss_and_gradients, on_host, parameters, sized
+from tests.helpers.networks.parity_tools import fused, loss_and_gradients, on_host, parameters, sized
 
 Maker = Callable[[], nn.Sequential]
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])

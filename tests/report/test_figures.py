@@ -17,8 +17,8 @@ from bridge.report.error_map import ErrorMap
 from bridge.report.figures import curve, losses, scatter
 from bridge.report.pictures import pictures
 from bridge.report.png import png, pooled
-from tests.helpers.judgements import stat
-from tests.helpers.report_reader import decoded, unpacked
+from tests.helpers.judged.judgements import stat
+from tests.helpers.judged.report_reader import decoded, unpacked
 
 Array = np.ndarray
 

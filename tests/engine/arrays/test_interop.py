@@ -17,9 +17,9 @@ from bridge import DeviceArray
 from bridge.engine.arrays import dlpack
 from bridge.engine.arrays.transfer import to_device, to_host, with_numpy
 from bridge.engine.library import extension
+from tests.helpers.arrays.foreign_doubles import Capsules, CupyArray, Interface, TorchTensor, put_cupy, put_torch
 from tests.helpers.cases import batch, tensors
 from tests.helpers.cuda.arrays import CASE, LIBRARIES, live, on_device, read
-from tests.helpers.foreign_doubles import Capsules, CupyArray, Interface, TorchTensor, put_cupy, put_torch
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 

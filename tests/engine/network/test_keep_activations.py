@@ -9,7 +9,7 @@ import pytest
 import bridge
 from bridge.common.errors import EngineError
 from bridge.exchange.model import Model, Relu
-from tests.helpers.network_pairs import (
+from tests.helpers.networks.network_pairs import (
     ALL_DEVICES,
     ALL_DTYPES,
     ALL_NETWORKS,

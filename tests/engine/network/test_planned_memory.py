@@ -17,7 +17,7 @@ import bridge
 from benchmarks.validator import random_graphs
 from bridge import EngineError
 from bridge.engine.arrays.transfer import to_device, to_host
-from tests.helpers import fortran_program
+from tests.helpers.library import fortran_program
 from tests.helpers.peak_memory import growth
 from tests.helpers.tiers import few
 from tests.helpers.torch_graphs import Denoiser, Resnet, Unet

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.engine.library.programs import program_path
-from tests.helpers import ranks
-from tests.helpers.cnn_library import compiled
+from tests.helpers.library.cnn_library import compiled
+from tests.helpers.ranks import ranks
 
 #: Lines of the shell that do not run here, by how they begin, and why
 LEFT_OUT = {

@@ -13,7 +13,7 @@ import pytest
 from tests import ROOT
 
 FORTRAN = ROOT / "fortran"
-PROGRAMS = Path(__file__).with_name("programs")
+PROGRAMS = Path(__file__).parents[1] / "programs"
 FLAGS = ["-std=f2018", "-Wall", "-Wextra", "-Wimplicit-interface", "-Werror", "-fcheck=all", "-O1"]
 
 
