@@ -27,8 +27,8 @@ LEFT_OUT = {
     "make ": "prepares a machine; these tests run in what it prepared",
     "source .venv": "these tests run in that environment",
     "pip install": "needs packages from elsewhere, and this environment is not to be changed",
-    "python -m benchmarks ": "takes an hour; tests/benchmarks/test_cpu.py runs small ones",
-    "python -m benchmarks.gpu_bench": "needs a GPU; tests/benchmarks/test_gpu.py runs it on the software device",
+    "python -m benchmarks ": "takes an hour; tests/benchmarks/cpu runs small ones",
+    "python -m benchmarks.gpu_bench": "needs a GPU; tests/benchmarks/gpu runs it on the software device",
     "python -m benchmarks.gpu_check": "needs a GPU; tests/benchmarks/test_gpu_check.py runs it on the software device",
 }
 #: What stands in a document and what runs here: small images, a file and a device that are here
