@@ -6,7 +6,12 @@ stand-in for CUDA that the others use. What several files share is in ``helpers`
 (``from tests.helpers.cases import ...``); no file of tests imports from another.
 """
 
+import os
 from pathlib import Path
+
+# Threads of OpenMP that wait for each other in a loop take the processor from the other processes of a run. It is read
+# once, when the first library with OpenMP is loaded
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 #: The folder of the project
 ROOT = Path(__file__).resolve().parents[1]

@@ -143,7 +143,19 @@ def micrograph() -> Iterator[Path]:
     yield path
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Thousands of tests are objects that stay: what looks for garbage need not look at them again and again."""
+def _freeze() -> None:
+    """What is there now stays: a later search for garbage, as many tests make one, does not look at it."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of tests are objects that stay."""
+    _freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """So do modules that a file was the first to need, torch's thousands of objects among them."""
+    if nextitem is not None and nextitem.path != item.path:
+        _freeze()

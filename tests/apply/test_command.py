@@ -27,8 +27,8 @@ from bridge.operations import GlobalAvgPool2d, Multiply, Sigmoid
 from bridge.train.checkpoints import Progress, save
 from bridge.train.settings import TrainSettings
 from bridge.train.used import Used
-from tests.helpers.image_files import write
-from tests.helpers.tiled_networks import conv, network, unet
+from tests.helpers.files.image_files import write
+from tests.helpers.networks.tiled_networks import conv, network, unet
 
 #: What a checkpoint says of its data
 DATA = {"inputs": "a.npy", "noise2noise": "consecutive", "batch": 2, "crop": [8, 8]}

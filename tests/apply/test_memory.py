@@ -14,9 +14,9 @@ import pytest
 
 from bridge.data import Images
 from tests import ROOT
-from tests.helpers.image_files import write
+from tests.helpers.files.image_files import write
+from tests.helpers.networks.tiled_networks import conv, network, unet
 from tests.helpers.tiers import deep
-from tests.helpers.tiled_networks import conv, network, unet
 
 #: VmHWM is the most that a process ever had
 PROGRAM = """

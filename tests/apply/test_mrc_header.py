@@ -13,7 +13,7 @@ from mrcfile.dtypes import HEADER_DTYPE
 
 from bridge.apply.__main__ import main
 from bridge.operations import Operation, UpsampleNearest2d
-from tests.helpers.tiled_networks import conv, network
+from tests.helpers.networks.tiled_networks import conv, network
 
 #: Of the pixels, in angstrom
 VOXEL = (0.667, 0.75, 1.25)

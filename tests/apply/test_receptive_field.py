@@ -26,7 +26,7 @@ from bridge.operations import (
     UpsampleNearest2d,
     ZeroPad2d,
 )
-from tests.helpers.tiled_networks import network
+from tests.helpers.networks.tiled_networks import network
 
 #: Of the image
 SIZE = (17, 14)

@@ -27,8 +27,8 @@ from bridge.operations import (
     UpsampleNearest2d,
 )
 from bridge.operations.graph import Graph
+from tests.helpers.networks.tiled_networks import NETWORKS, conv, network, random_nodes
 from tests.helpers.tiers import few, few_rows
-from tests.helpers.tiled_networks import NETWORKS, conv, network, random_nodes
 
 #: Of images; the U-Net takes multiples of four, as it does of whole images
 SIZES = {"unet": (52, 36)}

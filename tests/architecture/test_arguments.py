@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.fortran_arguments import undescribed, with_bodies
+from tests.helpers.library.fortran_arguments import undescribed, with_bodies
 
 #: Sources, templates, and what is included in them; kernels for CUDA
 KINDS = ("*.f90", "*.f90.in", "*.inc", "*.cuf")

@@ -20,7 +20,7 @@ from bridge.operations.hyperparameters import numbers
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.built_once import built_once
-from tests.helpers.fused_sequences import SEQUENCES, conv, sequence
+from tests.helpers.cpu.fused_sequences import SEQUENCES, conv, sequence
 from tests.helpers.instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose
 
 # Builds everything once more

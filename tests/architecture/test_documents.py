@@ -16,7 +16,7 @@ import pytest
 from bridge.exchange.model import Model
 from reference.model import ThreeLayerCNN
 from tests import ROOT
-from tests.helpers.documents import LEFT_OUT, Reader, blocks, commands, here, left_out
+from tests.helpers.library.documents import LEFT_OUT, Reader, blocks, commands, here, left_out
 from tests.helpers.tiers import few
 
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]

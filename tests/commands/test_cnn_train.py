@@ -19,7 +19,7 @@ from bridge.judge.measure.outcome import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
 from tests import ROOT
-from tests.helpers.fortran_ranks import APP, build, run, start
+from tests.helpers.library.fortran_ranks import APP, build, run, start
 from tests.helpers.tiers import deep, few
 from tests.helpers.torch_graphs import Dropped, Evaluated, Mlp, Segmenter, Unet
 

@@ -25,9 +25,9 @@ from bridge.validate.self_test.graph_candidate import train_graph
 from reference.export import export
 from reference.model import VariedCNN
 from reference.settings import ExportSettings
-from tests.helpers import wrong
 from tests.helpers.candidates import LowOperands, Operations, keep, plant, train
-from tests.helpers.opened import runs_of
+from tests.helpers.judged import wrong
+from tests.helpers.judged.opened import runs_of
 
 Array = np.ndarray
 

@@ -15,7 +15,7 @@ from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis import background
 from bridge.validate import __main__ as validate
 from bridge.validate.self_test.edits import plant
-from tests.helpers import wrong
+from tests.helpers.judged import wrong
 from tests.helpers.tiers import few_rows
 
 

@@ -13,11 +13,11 @@ import pytest
 from bridge.engine.library import extension
 from bridge.exchange.model import Model
 from tests.helpers.cases import Case, check, fortran_convolution, tensors, torch_convolution, truth
-from tests.helpers.channels_last import SHAPES as OF_CHANNELS_LAST
-from tests.helpers.exact import ALL_DTYPES, ALL_GROUPS, assert_exact
-from tests.helpers.fused_sequences import conv, sequence
+from tests.helpers.cpu.channels_last import SHAPES as OF_CHANNELS_LAST
+from tests.helpers.cpu.exact import ALL_DTYPES, ALL_GROUPS, assert_exact
+from tests.helpers.cpu.fused_sequences import conv, sequence
 from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, choose, integers, ways
-from tests.helpers.network_pairs import assert_same_gradients, batch, networks
+from tests.helpers.networks.network_pairs import assert_same_gradients, batch, networks
 from tests.helpers.tiers import few
 
 #: Panels of 4, 3, 2 and 1 vectors and results that fill none, several strips of pixels, groups, bands of rows

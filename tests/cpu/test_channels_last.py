@@ -24,8 +24,8 @@ from tests.helpers.cases import (
     torch_convolution,
     truth,
 )
-from tests.helpers.channels_last import SHAPES
-from tests.helpers.exact import ALL_DTYPES
+from tests.helpers.cpu.channels_last import SHAPES
+from tests.helpers.cpu.exact import ALL_DTYPES
 from tests.helpers.instruction_sets import EACH_LEVEL, choose
 from tests.helpers.tiers import few
 

@@ -13,8 +13,8 @@ import pytest
 import bridge
 from bridge.exchange.model import Model
 from tests import ROOT
-from tests.helpers.fused_sequences import WIDE, conv, sequence
-from tests.helpers.network_pairs import assert_same_gradients, batch, networks
+from tests.helpers.cpu.fused_sequences import WIDE, conv, sequence
+from tests.helpers.networks.network_pairs import assert_same_gradients, batch, networks
 
 #: A large batch of small images: more chunks than sums are kept of
 BATCH = (100, 64, 4, 4)
@@ -49,7 +49,7 @@ GROWTH = """
 import sys, numpy as np, bridge
 sys.path.insert(0, sys.argv[1])
 from bridge.exchange.model import Model
-from tests.helpers.fused_sequences import WIDE
+from tests.helpers.cpu.fused_sequences import WIDE
 def most():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))

@@ -15,9 +15,9 @@ from bridge.common.errors import EngineError
 from bridge.engine.library import extension
 from bridge.exchange.model import Model, Relu
 from tests import ROOT
-from tests.helpers.fused_sequences import SEQUENCES, conv, sequence
+from tests.helpers.cpu.fused_sequences import SEQUENCES, conv, sequence
 from tests.helpers.instruction_sets import EACH_LEVEL, choose
-from tests.helpers.network_pairs import batch, networks, order_bounds
+from tests.helpers.networks.network_pairs import batch, networks, order_bounds
 
 #: Images smaller than a window, of one chunk and of several, with rows of whole vectors and others, of many windows
 SHAPES = ((2, 3, 13, 19), (1, 3, 40, 17), (3, 3, 70, 33), (1, 3, 300, 50), (2, 3, 96, 256), (20, 3, 24, 24),
@@ -113,8 +113,8 @@ def test_a_nan_reaches_what_depends_on_it_and_nothing_else() -> None:
 BITS = """
 import sys, hashlib, numpy as np, bridge
 sys.path.insert(0, sys.argv[1])
-from tests.helpers.fused_sequences import SEQUENCES
-from tests.helpers.network_pairs import batch, networks
+from tests.helpers.cpu.fused_sequences import SEQUENCES
+from tests.helpers.networks.network_pairs import batch, networks
 from bridge.exchange.model import Model
 for name, layers in SEQUENCES.items():
     for dtype in ("float32", "float64"):

@@ -20,7 +20,7 @@ import bridge
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Model, Relu
 from tests.helpers.cases import Array, Case, check, fortran_convolution, tensors, truth
-from tests.helpers.exact import ALL_DTYPES, ALL_GROUPS, DTYPES, assert_exact
+from tests.helpers.cpu.exact import ALL_DTYPES, ALL_GROUPS, DTYPES, assert_exact
 from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, UNFOLDED, choose, integers, ways
 
 

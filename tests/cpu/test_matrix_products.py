@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.cases import Case, fortran_convolution, tensors, truth
-from tests.helpers.exact import ALL_DTYPES
+from tests.helpers.cpu.exact import ALL_DTYPES
 from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, choose, ways
 from tests.helpers.tiers import few
 

@@ -17,7 +17,7 @@ import pytest
 import bridge
 from bridge.engine.library import extension
 from tests.helpers.cases import Array, Case, channels_last, fortran_convolution, tensors
-from tests.helpers.cpu_memory import PICTURES
+from tests.helpers.cpu.cpu_memory import PICTURES
 from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, LEVELS, VARIABLE, choose, facts, integers
 from tests.helpers.tiers import few
 

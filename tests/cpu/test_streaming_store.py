@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bridge.exchange.model import Layer, Model, Relu
-from tests.helpers.fused_sequences import conv, sequence
-from tests.helpers.network_pairs import assert_same_gradients, batch, networks
+from tests.helpers.cpu.fused_sequences import conv, sequence
+from tests.helpers.networks.network_pairs import assert_same_gradients, batch, networks
 
 #: 8 MiB in four channels of float32, in rows of whole cache lines
 SHAPE = (1, 1, 512, 1024)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import fortran_program
 from tests.helpers.cases import CASES, Case
 from tests.helpers.cuda import nvidia_packages
 from tests.helpers.cuda.graph_requests import DEVICE, LAYERS, LAYOUTS, Request, all_passes
+from tests.helpers.library import fortran_program
 
 # What cuDNN offers changes with its version, not with a change here
 pytestmark = pytest.mark.deep

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests import software_device
-from tests.helpers import fortran_program
 from tests.helpers.cuda import nvidia_packages
 from tests.helpers.cuda.signatures import functions as signatures
+from tests.helpers.library import fortran_program
 
 # Builds a program of all bindings, and asks the real libraries
 pytestmark = pytest.mark.deep

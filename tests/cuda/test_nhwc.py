@@ -27,7 +27,7 @@ from tests.helpers.cases import Array
 from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.cuda.arrays import live, runtime
 from tests.helpers.cuda.children import environment
-from tests.helpers.network_pairs import ALL_NETWORKS, NETWORKS, batch
+from tests.helpers.networks.network_pairs import ALL_NETWORKS, NETWORKS, batch
 from tests.helpers.tiers import few
 
 #: What each math mode stores between the convolutions of a network

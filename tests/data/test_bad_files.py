@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from bridge.common.errors import ArgumentError, BridgeError, FileError
 from bridge.data import Images
 from tests import ROOT
-from tests.helpers.image_files import numbers, write, write_h5, write_tiff
+from tests.helpers.files.image_files import numbers, write, write_h5, write_tiff
 
 GOOD = numbers((3, 20, 30), "int16")
 

@@ -20,7 +20,7 @@ from bridge.data import Batch, Batches, Consecutive, EvenOdd, Images, Pairs
 from bridge.data.normalization import ROWS, statistics
 from bridge.data.order import epoch_order
 from bridge.data.orientation import copy_oriented, oriented
-from tests.helpers.image_files import numbers, write
+from tests.helpers.files.image_files import numbers, write
 from tests.helpers.loops import looped
 
 Array = np.ndarray

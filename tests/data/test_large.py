@@ -15,8 +15,8 @@ import pytest
 from bridge.data import Images
 from tests import ROOT
 
-#: Images of 4096 x 4096 float32: 259 GB
-COUNT, SIZE = 3860, 4096
+#: Images of 2048 x 2048 float32: 259 GB
+COUNT, SIZE = 15440, 2048
 #: What a process may grow by once it has seen a few batches, of 1 MiB each
 MOST_MIB = 16
 

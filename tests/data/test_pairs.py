@@ -10,7 +10,7 @@ import pytest
 
 from bridge.common.errors import ArgumentError, FileError
 from bridge.data import Batches, Consecutive, EvenOdd, ImagePairs, Pairs
-from tests.helpers.image_files import numbers, write
+from tests.helpers.files.image_files import numbers, write
 
 STACK = numbers((6, 8, 9))
 

@@ -23,7 +23,7 @@ from bridge.data.open_files import OpenFiles
 from bridge.data.prefetch import read_ahead
 from bridge.data.sources.stack import Reader
 from tests import ROOT
-from tests.helpers.image_files import numbers, write
+from tests.helpers.files.image_files import numbers, write
 
 OPEN = "/proc/self/fd"
 

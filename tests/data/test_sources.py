@@ -21,7 +21,7 @@ from bridge.data import Images
 from bridge.data.find import find, natural
 from bridge.data.sources.raw import GAP, RawLayout
 from reference.batches.images import load_image
-from tests.helpers.image_files import (
+from tests.helpers.files.image_files import (
     DTYPES,
     EXTENTS,
     MRC_DTYPES,

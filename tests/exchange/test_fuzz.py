@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bridge.common.errors import FileError
 from bridge.engine.library.programs import cnn_step
 from bridge.exchange.crash_guard import check_readable
+from tests.helpers.files.version_1 import as_version_1
 from tests.helpers.hostile import Answer, Judge, run_program, small_pair
 from tests.helpers.mutations import KINDS, VALUES_WRONG, mutate
-from tests.helpers.version_1 import as_version_1
 
 # Many files, in processes of their own
 pytestmark = pytest.mark.deep

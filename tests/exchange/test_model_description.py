@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bridge import FileError, Model
+from tests.helpers.loops import looped
 
 CONV = {"name": "a", "type": "conv2d", "in_channels": 2, "out_channels": 4, "kernel_size": [3, 1], "stride": [2, 1],
         "padding": [0, 1], "dilation": [1, 2], "groups": 2, "bias": False}
@@ -80,8 +81,8 @@ BAD: dict[str, Callable[[dict], None]] = {
 }
 
 
-@pytest.mark.parametrize("spoil", BAD.values(), ids=BAD.keys())
-def test_a_bad_one_is_refused(spoil: Callable[[dict], None]) -> None:
+@looped(("name", "spoil"), BAD.items())
+def test_a_bad_one_is_refused(name: str, spoil: Callable[[dict], None]) -> None:
     content = copy.deepcopy(GOOD)
     spoil(content)
     refused(json.dumps(content))

@@ -12,7 +12,7 @@ import bridge
 from bridge.engine.library import extension
 from bridge.exchange import upgrade
 from tests.helpers.candidates import ask
-from tests.helpers.version_1 import as_version_1
+from tests.helpers.files.version_1 import as_version_1
 
 
 def test_fixtures_and_results_are_judged(small_fixture: Path, small_result: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES
 from bridge.operations.table import Row, families, rows
 from tests import ROOT
-from tests.helpers.named_faults import of_loss, of_operation
+from tests.helpers.judged.named_faults import of_loss, of_operation
 
 PATH = ROOT / "docs/operations.md"
 #: What everything is computed in, and where; tests/operations/test_registry.py tries each
@@ -44,13 +44,22 @@ factor, few bits, ...) is not repeated here.
 HEAD = ("", "hyperparameters", "in torch", "gradients", "precisions", "devices", "checked", "faults")
 
 
-def document(folder: Path) -> str:
-    """The whole page; fixtures are written into the folder."""
+#: By an operation or loss, of its network or of each of its cases: hypotheses by the names of the tensors
+Faults = dict[str, list[dict[str, list[Hypothesis]]]]
+
+
+def all_faults(folder: Path) -> Faults:
+    """What the judge recomputes of each operation and loss; fixtures are written into the folder."""
+    return {kind: [of_operation(kind, folder)] for kind in OPERATIONS} | {
+        kind: [of_loss(text, folder) for text in LOSS_CASES[kind]] for kind in LOSSES}
+
+
+def document(faults: Faults) -> str:
+    """The whole page."""
     table = {kind: row for family in families() for kind, row in rows(family).items()}
-    operations = [_row(kind, table[kind], _in_torch(kind, one.torch_forward), _gradients(kind), _cases(kind),
-                       of_operation(kind, folder).values()) for kind, one in OPERATIONS.items()]
-    losses = [_row(kind, rows("losses")[kind], _in_torch(kind, one.torch_forward), ["output"], _texts(kind),
-                   (hypotheses for text in LOSS_CASES[kind] for hypotheses in of_loss(text, folder).values()))
+    operations = [_row(kind, table[kind], _in_torch(kind, one.torch_forward), _gradients(kind), _cases(kind), faults)
+                  for kind, one in OPERATIONS.items()]
+    losses = [_row(kind, rows("losses")[kind], _in_torch(kind, one.torch_forward), ["output"], _texts(kind), faults)
               for kind, one in LOSSES.items()]
     return "\n".join([ABOUT, *_table("operation", operations), "", *_table("loss", losses), ""])
 
@@ -61,8 +70,9 @@ def _table(first: str, rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _row(kind: str, row: Row, in_torch: str, gradients: Iterable[str], checked: str,
-         faults: Iterable[list[Hypothesis]]) -> tuple[str, ...]:
-    numbers = sorted({one.kinds[0].number for some in faults for one in some})
+         faults: Faults) -> tuple[str, ...]:
+    numbers = sorted({one.kinds[0].number for of_tensors in faults[kind] for some in of_tensors.values()
+                      for one in some})
     cells = [f"`{kind}`", ", ".join(_settings(row)), in_torch, ", ".join(gradients), ", ".join(DTYPES),
              ", ".join(DEVICES), checked, ", ".join(map(str, numbers))]
     return tuple(cells)
@@ -107,4 +117,4 @@ def _texts(kind: str) -> str:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        PATH.write_text(document(Path(made)), encoding="utf-8")
+        PATH.write_text(document(all_faults(Path(made))), encoding="utf-8")

@@ -22,8 +22,9 @@ from reference.model import VariedCNN
 from reference.network.exactness import LIMIT, ExactSteps
 from reference.network.layers import Layers
 from reference.settings import ExportSettings
-from tests.helpers import wrong
 from tests.helpers.candidates import LowOperands, ask, plant, train
+from tests.helpers.judged import wrong
+from tests.helpers.loops import looped
 from tests.helpers.tiers import few, few_rows
 
 SIZE = {"height": 8, "width": 32, "batch": 2, "probe": True}
@@ -75,7 +76,7 @@ def test_tf32_and_bfloat16_operands_are_exact(probe: Callable[..., Path], bits: 
     assert verdict.exit_code == code, verdict
 
 
-@pytest.mark.parametrize("fault", few((f for f in wrong.OPERATIONS if f.optimizer == "plain"), 6), ids=lambda f: f.name)
+@looped("fault", [fault for fault in wrong.OPERATIONS if fault.optimizer == "plain"])
 def test_a_wrong_operation_is_caught(probe: Callable[..., Path], fault: wrong.Fault, tmp_path: Path) -> None:
     """A fault with a memory needs a second step; one that this probe cannot see is in the list."""
     fixture = probe(steps=1 + fault.step)

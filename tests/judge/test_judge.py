@@ -19,7 +19,7 @@ from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.outcome import Outcome
 from tests.helpers.candidates import ask, keep, plant
-from tests.helpers.opened import runs_of
+from tests.helpers.judged.opened import runs_of
 
 GRADIENT = "steps/0/grads/conv2/weight"
 

@@ -23,7 +23,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle import convolution
 from bridge.judge.verdict import Verdict, decide
 from bridge.report.rows import outcomes_of_steps
-from tests.helpers.judgements import of, printed, stat
+from tests.helpers.judged.judgements import of, printed, stat
 
 Array = np.ndarray
 Pair = tuple[Comparison, Verdict]

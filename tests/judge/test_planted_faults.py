@@ -19,9 +19,10 @@ from bridge.judge.judge import judge
 from bridge.validate.self_test.plants import numbers
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers import wrong
 from tests.helpers.candidates import Operations, ask, plant, train
-from tests.helpers.tiers import few, few_rows
+from tests.helpers.judged import wrong
+from tests.helpers.loops import looped
+from tests.helpers.tiers import few
 
 Array = np.ndarray
 SETTINGS = {
@@ -74,7 +75,7 @@ def test_right_candidates_pass(fixtures: Callable, optimizer: str, size: str, tm
         assert largest_t(fixture, path) < 1
 
 
-@pytest.mark.parametrize("fault", few(wrong.OPERATIONS, 12), ids=lambda fault: fault.name)
+@looped("fault", wrong.OPERATIONS)
 def test_a_wrong_operation_is_caught_and_named(fixtures: Callable, fault: wrong.Fault, tmp_path: Path) -> None:
     fixture = fixtures(fault.optimizer, "small")
     comparison, verdict = judge(fixture, train(fixture, tmp_path / "result.h5", fault.operations), diagnosing=False)
@@ -83,18 +84,9 @@ def test_a_wrong_operation_is_caught_and_named(fixtures: Callable, fault: wrong.
     assert max(judged.t for judged in comparison.failures) > 10
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("fault", [f for f in wrong.OPERATIONS if f.large], ids=lambda fault: fault.name)
-def test_a_wrong_operation_is_caught_in_larger_images(fixtures: Callable, fault: wrong.Fault, tmp_path: Path) -> None:
-    fixture = fixtures("plain", "larger")
-    _, verdict = judge(fixture, train(fixture, tmp_path / "result.h5", fault.operations), diagnosing=False)
-    assert verdict.exit_code == 1
-    assert f"{fault.first} of step {fault.step} is wrong" in verdict.words
-
-
-@pytest.mark.parametrize("name, tensor, edit", few_rows(wrong.TENSORS, 8, name=lambda row: row[0]))
+@looped("tensor, edit", wrong.TENSORS)
 def test_a_wrong_tensor_is_caught_and_named(
-    right: tuple[Path, Path], name: str, tensor: str, edit: Callable, tmp_path: Path
+    right: tuple[Path, Path], tensor: str, edit: Callable, tmp_path: Path
 ) -> None:
     answer = ask(right[0], plant(right[1], tmp_path / "result.h5", {tensor: edit}))
     assert answer.code == 1, answer.words

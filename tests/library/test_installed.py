@@ -19,8 +19,8 @@ import pytest
 from bridge.compare import main as compare
 from tests import ROOT
 from tests.helpers.built_once import built_once
-from tests.helpers.documents import blocks
-from tests.helpers.fortran_ranks import ENVIRONMENT, skip_without_mpi
+from tests.helpers.library.documents import blocks
+from tests.helpers.library.fortran_ranks import ENVIRONMENT, skip_without_mpi
 
 # Builds everything once more
 pytestmark = pytest.mark.deep
@@ -241,8 +241,13 @@ target_link_libraries(checkpoint PRIVATE cnn::cnn)
 
 
 @pytest.mark.parametrize("build", ["meson", "cmake"])
-def test_as_a_part_of_another_project(build: str, tmp_path: Path) -> None:
-    """Nothing is installed: a meson subproject, and CMake's FetchContent, which starts meson."""
+def test_as_a_part_of_another_project(build: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is installed: a meson subproject, and CMake's FetchContent, which starts meson.
+
+    How fast it is matters nowhere here: to optimise takes most of the time.
+    """
+    for language in ("CFLAGS", "FFLAGS"):
+        monkeypatch.setenv(language, "-O0")
     for program in (build, "meson", "gfortran"):
         if shutil.which(program, path=PATH) is None:
             pytest.skip(f"skipped, because {program} is not on the search path")

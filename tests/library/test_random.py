@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.cnn_library import printed
-from tests.helpers.fortran_program import build
+from tests.helpers.library.cnn_library import printed
+from tests.helpers.library.fortran_program import build
 
 PROGRAM = """
 program numbers

@@ -15,6 +15,7 @@ from benchmarks.frameworks import bridge_cpu
 from benchmarks.harness import data
 from benchmarks.harness.workloads import OperationPass
 from tests.helpers.instruction_sets import LEVELS, choose
+from tests.helpers.loops import looped
 
 Array = np.ndarray
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -138,7 +139,7 @@ def assert_torchs(kind: str, options: dict[str, object], function: Callable[[tor
 
 
 @DTYPES
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [
+@looped(("kernel", "stride", "padding"), [
     ((2, 2), (2, 2), (0, 0)), ((3, 3), (2, 2), (1, 1)), ((1, 5), (1, 1), (0, 2)), ((1, 4), (3, 3), (0, 2)),
     ((1, 2), (4, 5), (0, 0)), ((3, 4), (1, 4), (1, 2)),
 ])
@@ -203,7 +204,7 @@ def test_probabilities_are_torchs(shape: tuple[int, ...], dtype: str, level: str
 
 
 @DTYPES
-@pytest.mark.parametrize(("shape", "groups", "affine"), [
+@looped(("shape", "groups", "affine"), [
     ((3, 7, 5, 9), 0, True), ((40, 1300), 0, True), ((2, 2, 70, 90), 0, True), ((5, 4, 3), 0, False),
     ((3, 6, 9, 5), 2, True), ((2, 12, 1, 1), 3, True), ((2, 2, 70, 90), 1, False), ((4, 12), 2, True),
 ])
@@ -254,7 +255,7 @@ def test_dimensions_are_exchanged_as_torchs(dims: tuple[int, int], dtype: str, l
 
 
 @DTYPES
-@pytest.mark.parametrize("dim", [(1,), (2,), (3,), (0,), (2, 3), (1, 2), (0, 2), (0, 1, 2, 3)])
+@looped("dim", [(1,), (2,), (3,), (0,), (2, 3), (1, 2), (0, 2), (0, 1, 2, 3)])
 def test_reductions_are_torchs(dim: tuple[int, ...], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more numbers than are gone through together; extremes to the bit, among many equal ones and NaN."""
     for shape in ((2, 3, 19, 530), (3, 2, 1, 5), (1, 4, 33, 1)):

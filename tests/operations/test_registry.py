@@ -23,14 +23,16 @@ from bridge.gradcheck.results import Verdict
 from bridge.gradcheck.settings import Settings
 from bridge.gradcheck.single import OperationFunctions
 from bridge.judge.diagnosis import wrong_operations
+from bridge.judge.diagnosis.hypothesis import Hypothesis
 from bridge.judge.oracle.bounded import Bounded
 from bridge.operations import OPERATIONS, Sigmoid
 from bridge.operations.losses import LOSSES, Huber, loss_from
 from bridge.operations.products import Conv2d
 from reference import losses as reference_losses
 from tests import ROOT
-from tests.helpers import named_faults, operations_table
-from tests.helpers.operation_networks import network
+from tests.helpers import operations_table
+from tests.helpers.judged import named_faults
+from tests.helpers.judged.operation_networks import network
 from tests.helpers.operations_table import DEVICES, DTYPES
 
 #: Operations and losses without which no usual network can be trained, by the types that they have here
@@ -82,6 +84,8 @@ def gradients(device: str, dtype: str) -> Piece:
         assert reports
         for report in reports:
             assert report.verdict is Verdict.RIGHT and not report.not_checked, str(report)
+            assert all(one.resolution < (1e-5 if dtype == "float64" else 0.1) for one in report.inputs), str(report)
+            assert not any(one.left_out for one in report.inputs), str(report)
             assert len(report.oracle) == 1 + len(report.inputs) > 1, str(report)
         if kind in OPERATIONS:
             for report, case in zip(reports, cases.CASES[kind], strict=True):
@@ -149,7 +153,10 @@ def comes_back(kind: str, place: Place) -> None:
 
 def has_faults(kind: str, place: Place) -> None:
     """A mistake in its output, and in each gradient, has hypotheses of its own."""
-    found = named_faults.of_operation(kind, place.folder)
+    assert_named(named_faults.of_operation(kind, place.folder))
+
+
+def assert_named(found: dict[str, list[Hypothesis]]) -> None:
     assert len(found) >= 2 and all(found.values()), {name: len(one) for name, one in found.items()}
 
 
@@ -161,9 +168,12 @@ OF_OPERATIONS: dict[str, Piece] = EVERYWHERE | {
 
 
 def by_tier(pieces: dict[str, Piece]) -> list[Any]:
-    """All pieces in two parts: each device and each precision is in the fast one, but not all pairs of them."""
+    """All pieces in two parts: each device and each precision is in the fast one, but not all pairs of them.
+
+    Faults are asked for where the document needs all of them.
+    """
     rest = {f"{DTYPES[1 - i]} on {device}" for i, device in enumerate(DEVICES)}
-    return [pytest.param({name: one for name, one in pieces.items() if name not in rest}, id=""),
+    return [pytest.param({name: one for name, one in pieces.items() if name not in (*rest, "faults")}, id=""),
             pytest.param({name: pieces[name] for name in rest}, id="other pairs", marks=pytest.mark.deep)]
 
 
@@ -206,7 +216,7 @@ def loss_comes_back(kind: str, place: Place) -> None:
 def loss_has_faults(kind: str, place: Place) -> None:
     """A mistake in its number, and in the gradient, has hypotheses."""
     for text in cases.LOSS_CASES[kind]:
-        assert all(named_faults.of_loss(text, place.folder).values()), text
+        assert_named(named_faults.of_loss(text, place.folder))
 
 
 OF_LOSSES: dict[str, Piece] = EVERYWHERE | {
@@ -230,8 +240,12 @@ def test_what_is_usual_is_there() -> None:
 
 
 def test_the_document_is_what_the_registries_say(tmp_path: Path) -> None:
-    """`python -m tests.helpers.operations_table` writes it anew."""
-    assert operations_table.PATH.read_text(encoding="utf-8") == operations_table.document(tmp_path)
+    """`python -m tests.helpers.operations_table` writes it anew. And no tensor of an operation or a loss is without."""
+    found = operations_table.all_faults(tmp_path)
+    for of_one in found.values():
+        for of_tensors in of_one:
+            assert_named(of_tensors)
+    assert operations_table.PATH.read_text(encoding="utf-8") == operations_table.document(found)
 
 
 def refuse(*_: Any, **__: Any) -> Any:

@@ -8,7 +8,6 @@ import math
 from dataclasses import MISSING, fields
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
@@ -17,6 +16,7 @@ from bridge.exchange.optimizers import OPTIMIZERS
 from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES
 from bridge.train.schedules import SCHEDULES
+from tests.helpers.loops import looped
 
 #: By our names; None: torch has no class with such settings, or a default for none of them
 OPTIMIZER = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -60,12 +60,11 @@ def plain(value: Any) -> Any:
     return SAME.get(value, value) if isinstance(value, str) or value is None else float(value)
 
 
-@pytest.mark.parametrize(("kind", "ours", "torchs"), [
+@looped(("kind", "ours", "torchs"), [
     *((name, made, OPTIMIZER[name]) for name, made in OPTIMIZERS.items()),
     *((name, made, LOSS[name]) for name, made in LOSSES.items()),
     *((name, made, LAYER.get(name)) for name, made in OPERATIONS.items() if defaults(made) and name not in OURS),
-    *((name, made, SCHEDULE.get(name)) for name, made in SCHEDULES.items())],
-    ids=lambda one: one if isinstance(one, str) else "")
+    *((name, made, SCHEDULE.get(name)) for name, made in SCHEDULES.items())])
 def test_defaults_are_torchs(kind: str, ours: Any, torchs: Any) -> None:
     """Each of them; what torch has another name for, or none, is listed above."""
     if torchs is None:

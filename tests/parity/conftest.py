@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.parity_tools import LARGE
+from tests.helpers.networks.parity_tools import LARGE
 
 
 @pytest.fixture(params=["cuda"] if LARGE else ["cpu", "cuda"])

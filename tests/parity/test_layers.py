@@ -24,7 +24,7 @@ from reference.spline import Spline
 from tests.helpers.cases import Array, batch
 from tests.helpers.graphs import judge_step, t_of, torch_step, true_step
 from tests.helpers.loops import looped
-from tests.helpers.parity_tools import LARGE, case_of, parameters, step_tensors
+from tests.helpers.networks.parity_tools import LARGE, case_of, parameters, step_tensors
 from tests.helpers.tiers import few
 
 #: Height and width; full tiles are for the convolutions of test_operations.py
@@ -148,8 +148,9 @@ def test_batches(name: str, device: str) -> None:
 @pytest.mark.parametrize("name", few(LAYERS, ("conv2d", "conv_transpose2d grouped", "linear",
                                               "layer_norm").__contains__))
 def test_a_wide_layer(name: str, device: str) -> None:
+    """Of few images where loops compute it: many are those of `test_batches`."""
     made = network(name, device, channels=(32, 256))
-    assert_right(made.net, *made.data(64))
+    assert_right(made.net, *made.data(64 if LARGE else 5))
 
 
 @pytest.mark.parametrize("name", [name for name, row in LAYERS.items()

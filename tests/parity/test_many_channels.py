@@ -9,7 +9,7 @@ import pytest
 from bridge.doctor.plans import LAYOUTS, OPERATIONS
 from bridge.engine.library import extension
 from tests.helpers.cases import Case, torch_convolution
-from tests.helpers.parity_tools import convolution
+from tests.helpers.networks.parity_tools import convolution
 
 OURS = "our own kernel"
 #: Operation, input channels, filters, images, pixels of a side, and whether it is ours in fp32

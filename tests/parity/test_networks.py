@@ -14,7 +14,7 @@ from torch import nn
 import bridge
 from bridge.engine.arrays.transfer import to_device, to_host
 from tests.helpers.cases import Array, batch, check, three_layers, torch_step
-from tests.helpers.parity_tools import fused, loss_and_gradients, on_host, parameters, sized
+from tests.helpers.networks.parity_tools import fused, loss_and_gradients, on_host, sized
 
 Maker = Callable[[], nn.Sequential]
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -84,15 +84,6 @@ def test_outputs_and_gradients(make: Maker, dtype: torch.dtype, keep: bool | str
     check_step(net, *data(net, NETWORKS[make]))
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("n", [1, 7, 16, 64, 128])
-def test_batches(n: int, device: str) -> None:
-    """The mean is over the batch, too; one network takes all sizes one after the other."""
-    net = bridge.Network.from_torch(three_layers(1, 3), device=device)
-    for size in (n, 2):
-        check_step(net, *data(net, (size, 1, *sized((5, 6), (43, 38))), seed=n))
-
-
 @KEEP
 def test_backward_again_gives_the_same_bits(keep: bool | str, device: str) -> None:
     """Gradients are set, not added to, by `backward` as by a whole step."""
@@ -129,38 +120,6 @@ def test_a_lean_network_learns_the_same(make: Maker, dtype: torch.dtype, device:
     nets[1].forward(x)
     nets[1].loss(target)
     assert nets[1].backward() is None
-
-
-@KEEP
-@DTYPES
-def test_no_error_gives_exact_zeros(keep: bool | str, dtype: torch.dtype, device: str) -> None:
-    """Where the target is the output, loss and all gradients are 0, and a step changes no weight."""
-    net = bridge.Network.from_torch(three_layers(2, 5, dtype), device=device, keep_activations=keep)
-    x, _ = data(net, (2, 1, 7, 9))
-    loss, found = loss_and_gradients(net, x, to_host(net.forward(to_device(x, device))))
-    assert loss == 0
-    assert not any(array.any() for name, array in found.items() if not name.startswith("output/"))
-    before = parameters(net)
-    net.update(lr=1.0)
-    assert all(np.array_equal(array, before[name]) for name, array in parameters(net).items())
-
-
-@KEEP
-@DTYPES
-def test_one_full_step(keep: bool | str, dtype: torch.dtype, device: str) -> None:
-    """`step` is forward, loss, backward and update, to the bit; its weights are w - lr*g."""
-    nets = [bridge.Network.from_torch(three_layers(4, 5, dtype), device=device, keep_activations=keep)
-            for _ in range(2)]
-    x, target = data(nets[0], (3, 1, 8, 7))
-    start, lr = parameters(nets[0]), 2.0**-4
-    loss, found = loss_and_gradients(nets[0], x, target)
-    nets[0].update(lr=lr)
-    assert nets[1].step(to_device(x, device), to_device(target, device), lr=lr) == loss
-    rounding = np.finfo(nets[0].dtype).eps
-    for name, array in parameters(nets[0]).items():
-        assert np.array_equal(array, parameters(nets[1])[name]), name
-        expected = start[name].astype(np.float64) - lr * found[name].astype(np.float64)
-        assert np.all(np.abs(array - expected) <= rounding * np.abs(expected)), name
 
 
 @pytest.mark.deep

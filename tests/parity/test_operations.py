@@ -10,7 +10,7 @@ import pytest
 
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, rounding_factor, total_roundoff
 from tests.helpers.cases import CASES, Array, Case, check, tensors, torch_convolution, truth
-from tests.helpers.parity_tools import LARGE, backward, convolution, forward, sized
+from tests.helpers.networks.parity_tools import LARGE, backward, convolution, forward, sized
 from tests.helpers.tiers import few
 
 #: Strides, paddings, dilations, groups and odd sizes; the long images of the others are for the CPU's blocks

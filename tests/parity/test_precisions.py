@@ -12,7 +12,7 @@ import pytest
 import bridge
 from bridge.engine.arrays.transfer import to_device
 from tests.helpers.cases import Array, Case, tensors, torch_convolution, truth
-from tests.helpers.parity_tools import LARGE, convolution, sized
+from tests.helpers.networks.parity_tools import LARGE, convolution, sized
 
 CASE = Case("groups", (3, 6, *sized((9, 8), (73, 86))), (4, 3, 2, 5), (1, 2), (2, 1), groups=2, bias=False)
 #: Largest relative error of an operand; tensor cores may cut the fraction instead of rounding it

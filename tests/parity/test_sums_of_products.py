@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from bridge.validate.self_test.fast_algorithms import WholeFourier, winograd
 from tests.helpers.cases import Array, Case, torch_convolution
-from tests.helpers.parity_tools import backward, forward, sized
+from tests.helpers.networks.parity_tools import backward, forward, sized
 
 CASES = [Case("fields", (*sized((1, 8), (2, 64)), *sized((18, 20), (128, 128))), (*sized((8, 8), (64, 64)), 3, 3),
               padding=(1, 1), bias=False),

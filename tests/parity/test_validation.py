@@ -18,8 +18,8 @@ from bridge.operations import OPERATIONS
 from bridge.validate import cross_check
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.opened import runs_of, with_pair
-from tests.helpers.parity_tools import LARGE
+from tests.helpers.judged.opened import runs_of, with_pair
+from tests.helpers.networks.parity_tools import LARGE
 from tests.helpers.torch_graphs import Whole
 
 SIZE = {"height": 128, "width": 96, "batch": 3} if LARGE else {"height": 18, "width": 23, "batch": 3}

@@ -17,8 +17,9 @@ from bridge.report.drawing.error_map import ErrorMap
 from bridge.report.drawing.figures import curve, losses, scatter
 from bridge.report.drawing.pictures import pictures
 from bridge.report.drawing.png import png, pooled
-from tests.helpers.judgements import stat
-from tests.helpers.report_reader import decoded, unpacked
+from tests.helpers.judged.judgements import stat
+from tests.helpers.judged.report_reader import decoded, unpacked
+from tests.helpers.loops import looped
 
 Array = np.ndarray
 
@@ -112,8 +113,8 @@ def test_what_is_picked_of_a_large_image_is_what_is_wrong() -> None:
     assert decoded(page, FOUND)[3, 3] == NOT_FINITE and "Violet: 1 that are not finite." in page
 
 
-@pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324])
-@pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 3, 4), (2, 2, 2, 2), (600, 2), (1, 700, 3, 3), (1, 1, 1, 1)])
+@looped("value", [0.0, np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324])
+@looped("shape", [(1,), (1, 1), (2, 3, 4), (2, 2, 2, 2), (600, 2), (1, 700, 3, 3), (1, 1, 1, 1)])
 def test_any_numbers_can_be_drawn(value: float, shape: tuple[int, ...]) -> None:
     for right in (0.0, value, 1e308):
         error = ErrorMap(Judged("forward/x", 0, stat(1.0)), None, np.full(shape, value), np.full(shape, right),

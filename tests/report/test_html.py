@@ -26,7 +26,7 @@ from bridge.report.html_page import page
 from bridge.report.html_parts import tensor_table
 from bridge.report.rows import MOST_ROWS
 from tests.helpers.candidates import plant
-from tests.helpers.judgements import (
+from tests.helpers.judged.judgements import (
     ADEQUACY,
     DIAGNOSIS,
     EXPLAINED,
@@ -37,8 +37,8 @@ from tests.helpers.judgements import (
     printed,
     stat,
 )
-from tests.helpers.opened import with_pair
-from tests.helpers.report_reader import Balanced, decoded
+from tests.helpers.judged.opened import with_pair
+from tests.helpers.judged.report_reader import Balanced, decoded
 
 Array = np.ndarray
 

@@ -18,7 +18,7 @@ from bridge.report.junit import suite
 from bridge.testing import message
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.operations import Operations
-from tests.helpers.judgements import printed
+from tests.helpers.judged.judgements import printed
 from tests.helpers.tiers import deep
 
 

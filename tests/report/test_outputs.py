@@ -33,8 +33,8 @@ from bridge.report.rows import MOST_ROWS, compact
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.candidates import Operations, ask, keep, plant, train
-from tests.helpers.judgements import ADEQUACY, DIAGNOSIS, EXPLAINED, UNKNOWN, assert_in_order, of, printed, stat
-from tests.helpers.report_reader import Balanced, strict
+from tests.helpers.judged.judgements import ADEQUACY, DIAGNOSIS, EXPLAINED, UNKNOWN, assert_in_order, of, printed, stat
+from tests.helpers.judged.report_reader import Balanced, strict
 
 Array = np.ndarray
 Pair = tuple[Comparison, Verdict]

@@ -27,7 +27,7 @@ from bridge.validate import experiments
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.operations import Operations
 from tests.helpers.candidates import keep
-from tests.helpers.report_reader import strict
+from tests.helpers.judged.report_reader import strict
 
 
 @dataclass

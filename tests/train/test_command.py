@@ -27,7 +27,7 @@ from bridge.train.configuration import Configuration
 from bridge.train.lock import locked
 from bridge.train.log import StepLog
 from bridge.train.trainer import StepRecord
-from tests.helpers.trained_folder import lines, weights
+from tests.helpers.networks.trained_folder import lines, weights
 
 #: Where TensorBoard is installed
 BOARD = {"tensorboard"} if find_spec("tensorboard") else set[str]()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bridge.train.__main__ import main
-from tests.helpers.trained_folder import weights
+from tests.helpers.networks.trained_folder import weights
 
 NETS = """from torch import nn
 def small(): return nn.Sequential(nn.Conv2d(1, 1, 3, padding=1))

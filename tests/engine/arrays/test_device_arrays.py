@@ -15,9 +15,9 @@ import bridge
 from bridge import DeviceArray
 from bridge.engine.arrays import dlpack
 from bridge.engine.arrays.host_conversion import readable, rounded
+from tests.helpers.arrays.foreign_doubles import Interface
 from tests.helpers.cases import batch
 from tests.helpers.cuda.arrays import live
-from tests.helpers.foreign_doubles import Interface
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 

@@ -16,8 +16,8 @@ import torch
 
 from bridge.common.errors import ArgumentTypeError
 from bridge.engine.arrays import dlpack
+from tests.helpers.arrays.dlpack import HOST, Given
 from tests.helpers.cases import batch
-from tests.helpers.dlpack import HOST, Given
 
 
 @pytest.mark.parametrize("versioned", [False, True])
@@ -100,7 +100,7 @@ def test_other_types_are_refused_and_freed() -> None:
 
 LAST = """
 import sys, numpy as np, torch
-from tests.helpers.dlpack import Given
+from tests.helpers.arrays.dlpack import Given
 array = np.arange(5, dtype=np.float32)
 here, sys.kept, torch.kept = (torch.from_dlpack(Given(array, "float32", versioned=v)) for v in (True, False, True))
 """

@@ -17,9 +17,10 @@ from bridge import DeviceArray
 from bridge.engine.arrays import dlpack
 from bridge.engine.arrays.transfer import to_device, to_host, with_numpy
 from bridge.engine.library import extension
+from tests.helpers.arrays.foreign_doubles import Capsules, CupyArray, Interface, TorchTensor, put_cupy, put_torch
 from tests.helpers.cases import batch, tensors
 from tests.helpers.cuda.arrays import CASE, LIBRARIES, live, on_device, read
-from tests.helpers.foreign_doubles import Capsules, CupyArray, Interface, TorchTensor, put_cupy, put_torch
+from tests.helpers.loops import looped
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 
@@ -114,8 +115,8 @@ REFUSED: dict[str, tuple[Callable[[DeviceArray], Any], type[Exception], str]] = 
 }
 
 
-@pytest.mark.parametrize("target", ["input", "weight", "bias", "out", "grad_output", "forward input", "step target"])
-@pytest.mark.parametrize("wrong", REFUSED)
+@looped("target", ["input", "weight", "bias", "out", "grad_output", "forward input", "step target"])
+@looped("wrong", REFUSED)
 def test_what_is_refused(cuda: str, libraries: None, wrong: str, target: str) -> None:
     """One error that names the argument; nothing is computed, nothing leaks."""
     change, kind, message = REFUSED[wrong]

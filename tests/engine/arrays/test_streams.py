@@ -14,9 +14,9 @@ import pytest
 
 import bridge
 from bridge import DeviceArray
+from tests.helpers.arrays.foreign_doubles import Capsules, CupyArray, Interface, TorchTensor, put_cupy, put_torch
 from tests.helpers.cases import batch
 from tests.helpers.cuda.arrays import CASE, new_stream, on_device, read, recorded, wait_for, zero_on
-from tests.helpers.foreign_doubles import Capsules, CupyArray, Interface, TorchTensor, put_cupy, put_torch
 
 
 def test_work_goes_to_the_callers_stream(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:

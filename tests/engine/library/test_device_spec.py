@@ -11,6 +11,7 @@ from bridge.common.errors import ArgumentError, EngineError
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import OPTIONS, OPTIONS_HELP, DeviceSpec
 from bridge.engine.library.programs import cnn_step
+from tests.helpers.loops import looped
 
 #: A number that no machine has, so that nothing is opened
 FAR = "cuda:63"
@@ -43,7 +44,7 @@ def test_devices_without_options(text: str) -> None:
     assert DeviceSpec.parse(text).memory == text
 
 
-@pytest.mark.parametrize("text", [
+@looped("text", [
     "abacus", "", "cpu:0", "cuda:", "cuda:x", "cuda:-1", "cuda:1 ,math=fp32", "cuda:1234567", "CUDA", "cuda0",
     "cpu,math=fp32", "naive,workspace=1", "cuda,", "cuda,,", "cuda,math", "cuda,math=", "cuda,math=fp64",
     "cuda,math=fp3", "cuda,math=fp322", "cuda,algorithm=fast", "cuda,deterministic=1", "cuda,transforms=",

@@ -18,6 +18,7 @@ import torch
 import bridge
 from bridge.engine.library import extension
 from tests.helpers.cases import Array, Case, batch, one_layer, tensors
+from tests.helpers.loops import looped
 
 CASE = Case("arguments", (2, 3, 6, 7), (4, 3, 2, 5), padding=(1, 2))
 X, W, B, Y = CASE.x, CASE.w, CASE.w[:1], CASE.y
@@ -92,7 +93,7 @@ WRONG_ORDER: dict[str, Callable[[Array], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("target", "wrong"), [
+@looped(("target", "wrong"), [
     # Convolutions take tensors of torch: test_channels_last
     (target, wrong) for target in TARGETS for wrong in WRONG_TYPES if wrong != "torch" or " " in target])
 def test_wrong_types(target: str, wrong: str) -> None:
@@ -119,8 +120,8 @@ def test_wrong_shapes(target: str, wrong: str) -> None:
         call(target, change)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("wrong", WRONG_ORDER)
+@looped("target", TARGETS)
+@looped("wrong", WRONG_ORDER)
 def test_wrong_order(target: str, wrong: str) -> None:
     """What is not C-contiguous and aligned is refused, not copied: the message gives the strides, or what helps."""
     change = WRONG_ORDER[wrong]

@@ -3,11 +3,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,14 +14,14 @@ from torch.nn import functional as F  # noqa: N812
 
 import bridge
 from tests.helpers.cases import CASES, Array, Case, check, fortran_convolution, tensors, truth
+from tests.helpers.loops import looped
 
 DTYPES = ("float32", "float64")
 DEVICES = ("cpu", "naive")
-ALL_CASES = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-@ALL_CASES
-@pytest.mark.parametrize("dtype", DTYPES)
+@looped("case", CASES)
+@looped("dtype", DTYPES)
 def test_all_variants_lie_within_their_bound(case: Case, dtype: str) -> None:
     """y, dx, dw, db of both devices lie within rounding of torch float64."""
     t = tensors(case, dtype)
@@ -76,7 +72,7 @@ def integer_convolution(case: Case, t: dict[str, Array]) -> dict[str, Array]:
             "db": t["dy"].sum((0, 2, 3))}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.bias], ids=lambda case: case.name)
+@looped("case", [case for case in CASES if case.bias])
 def test_integers_are_exact(case: Case) -> None:
     """With x, w, b, dy in {-1, 0, 1} every float32 sum is exact, so nothing may differ at all."""
     rng = np.random.default_rng(7)
@@ -156,49 +152,3 @@ def test_long_sums_are_kept_in_float64(device: str) -> None:
     net = bridge.Network(bridge.Model((bridge.Conv2d("a", 1, 1, (1, 1)),), mean=False), device=device)
     net.forward(x)
     assert net.loss(x) == 2**26 + 32
-
-
-def test_twice_gives_the_same() -> None:
-    """Nothing is carried from one call to the next: the same bits again, also after another shape."""
-    first = [fortran_convolution(case, tensors(case, "float32")) for case in CASES]
-    for case, before in zip(CASES, first, strict=True):
-        again = fortran_convolution(case, tensors(case, "float32"))
-        assert all(np.array_equal(before[name], again[name]) for name in before), case.name
-
-
-def digest() -> str:
-    """sha256 of all outputs of all cases, and of three training steps."""
-    text = hashlib.sha256()
-    for case, dtype in itertools.product(CASES, DTYPES):
-        for name, array in sorted(fortran_convolution(case, tensors(case, dtype)).items()):
-            text.update(name.encode() + array.tobytes())
-    layers = (bridge.Conv2d("a", 3, 5, (3, 3), padding=(1, 1)), bridge.Relu("r"), bridge.Conv2d("b", 5, 2, (3, 5)))
-    net = bridge.Network(bridge.Model(layers))
-    rng = np.random.default_rng(3)
-    for array in net.parameters.values():
-        array[...] = rng.standard_normal(array.shape)
-    for _ in range(3):
-        x, target = rng.standard_normal((2, 3, 90, 80)), rng.standard_normal((2, 2, 88, 76))
-        loss = net.step(x.astype(np.float32), target.astype(np.float32), lr=2.0**-6, momentum=0.5)
-        text.update(np.float64(loss).tobytes() + net.output("b").tobytes() + net.parameters["a.weight"].tobytes())
-    return text.hexdigest()
-
-
-#: torch may share the library's OpenMP, and must not lower its number
-CHILD = """
-import sys, torch
-from tests.engine.network.test_conv2d import digest
-torch.set_num_threads(int(sys.argv[1]))
-print(digest())
-"""
-
-
-def test_threads_do_not_change_a_bit() -> None:
-    """1, 2 and 3 threads give the same bytes."""
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
-    digests = set()
-    for threads in ("1", "2", "3"):
-        child = subprocess.run([sys.executable, "-c", CHILD, threads], check=True, capture_output=True, text=True,
-                               env=environment | {"OMP_NUM_THREADS": threads})
-        digests.add(child.stdout)
-    assert digests == {digest() + "\n"}

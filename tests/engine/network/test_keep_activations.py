@@ -9,7 +9,7 @@ import pytest
 import bridge
 from bridge.common.errors import EngineError
 from bridge.exchange.model import Model, Relu
-from tests.helpers.network_pairs import (
+from tests.helpers.networks.network_pairs import (
     ALL_DEVICES,
     ALL_DTYPES,
     ALL_NETWORKS,
@@ -18,7 +18,6 @@ from tests.helpers.network_pairs import (
     batch,
     networks,
 )
-from tests.helpers.peak_memory import growth
 
 #: (n, 3, h, w) of three steps: the memory of a smaller batch is not that of a larger one
 BATCHES = ((2, 3, 13, 19), (3, 3, 16, 11), (1, 3, 9, 37))
@@ -140,19 +139,3 @@ def test_what_is_kept_is_said(small_fixture: str) -> None:
 def test_what_cannot_be_kept_is_refused(wrong: object, error: type[Exception]) -> None:
     with pytest.raises(error, match=f"^keep_activations: {wrong!r}, expected True, 'after_relu' or False"):
         bridge.Network(Model(NETWORKS["three layers"]), keep_activations=wrong)  # type: ignore[arg-type]
-
-
-CHAIN = """
-from bridge.exchange.model import Conv2d, Model, Relu
-layers = (Conv2d("a", 1, 16, (3, 3), padding=(1, 1)), Relu("r"), Conv2d("b", 16, 16, (3, 3), padding=(1, 1)), Relu("s"),
-          Conv2d("c", 16, 1, (3, 3), padding=(1, 1)))
-net = bridge.Network(Model(layers), keep_activations={keep})
-"""
-
-
-def test_the_peak_of_memory_is_less_than_half() -> None:
-    """Outputs and their gradients in one place: 2 of 16 channels and one of 1, in place of 8 and 3."""
-    image = 2 * 512 * 512 * 4
-    plain, efficient = (growth(CHAIN.format(keep=keep)) for keep in (True, False))
-    assert 2 * 16 * image < efficient < 40 * image
-    assert efficient < plain / 2

@@ -26,10 +26,10 @@ from bridge.identities.self_checks import self_checks
 from bridge.operations.losses import loss_from
 from bridge.validate import __main__ as validate
 from bridge.validate.cross_check import differences
+from tests.helpers.arrays.foreign_doubles import Capsules, CupyArray, TorchTensor, put_cupy, put_torch
 from tests.helpers.cases import Array, Judged, batch, check, three_layers, torch_step
 from tests.helpers.cuda.arrays import live, new_stream, recorded
-from tests.helpers.foreign_doubles import Capsules, CupyArray, TorchTensor, put_cupy, put_torch
-from tests.helpers.opened import with_pair
+from tests.helpers.judged.opened import with_pair
 from tests.helpers.tiers import few
 
 X, Y = (3, 1, 11, 13), (3, 1, 11, 13)

@@ -14,7 +14,7 @@ from bridge.gradcheck.cases import LOSS_CASES
 from bridge.operations.losses import loss_from
 from bridge.operations.pointwise import Sigmoid
 from tests import ROOT
-from tests.helpers.cnn_library import compiled, printed
+from tests.helpers.library.cnn_library import compiled, printed
 from tests.helpers.loops import looped
 
 TEXTS = [text for texts in LOSS_CASES.values() for text in texts]

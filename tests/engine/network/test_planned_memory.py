@@ -17,7 +17,7 @@ import bridge
 from benchmarks.validator import random_graphs
 from bridge import EngineError
 from bridge.engine.arrays.transfer import to_device, to_host
-from tests.helpers import fortran_program
+from tests.helpers.library import fortran_program
 from tests.helpers.peak_memory import growth
 from tests.helpers.tiers import few
 from tests.helpers.torch_graphs import Denoiser, Resnet, Unet
@@ -231,12 +231,13 @@ def test_buffers_that_are_needed_at_the_same_time_lie_apart(tmp_path: Path) -> N
         assert most <= total <= 1.5 * most
 
 
+#: Without torch, whose import takes most of the time
 GRAPH = """
-from torch import nn
-layers = [nn.Conv2d(1, 16, 3, padding=1), nn.LeakyReLU(0.1)]
-for _ in range(3):
-    layers += [nn.Conv2d(16, 16, 3, padding=1), nn.LeakyReLU(0.1)]
-net = bridge.Network.from_torch(nn.Sequential(*layers, nn.Conv2d(16, 1, 1)), keep_activations={keep})
+from bridge.operations import Conv2d, LeakyRelu
+layers = []
+for i in range(4):
+    layers += [Conv2d(f"c{{i}}", 16 if i else 1, 16, (3, 3), padding=(1, 1)), LeakyRelu(f"r{{i}}", 0.1)]
+net = bridge.Network(bridge.Model((*layers, Conv2d("last", 16, 1, (1, 1)))), keep_activations={keep})
 """
 
 
@@ -272,9 +273,9 @@ def test_a_concatenation_is_not_kept() -> None:
 
 
 FIRST = """
-from torch import nn
-module = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.LeakyReLU(0.1))
-net = bridge.Network.from_torch(module, keep_activations=False)
+from bridge.operations import Conv2d, LeakyRelu
+net = bridge.Network(bridge.Model((Conv2d("c", 1, 1, (3, 3), padding=(1, 1)), LeakyRelu("r", 0.1))),
+                     keep_activations=False)
 """
 
 

@@ -17,8 +17,8 @@ import bridge
 from bridge import DeviceArray
 from bridge.engine.arrays import dlpack
 from bridge.engine.library import extension
+from tests.helpers.arrays.foreign_doubles import Capsules, CupyArray, Interface, TorchTensor
 from tests.helpers.cases import Case, tensors
-from tests.helpers.foreign_doubles import Capsules, CupyArray, Interface, TorchTensor
 
 CASE = Case("device arrays", (2, 3, 6, 7), (4, 3, 2, 5), padding=(1, 2))
 

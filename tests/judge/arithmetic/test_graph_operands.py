@@ -23,7 +23,7 @@ from bridge.validate.self_test.edits import plant
 from bridge.validate.self_test.graph_candidate import GraphOperations, replaced, train_graph
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.onednn import convolutions_by, has_bfloat16
+from tests.helpers.judged.onednn import convolutions_by, has_bfloat16
 from tests.helpers.real_networks import REAL, Perceptron, ResidualDenoiser
 
 Change = Callable[[Tensor], Tensor]

@@ -23,7 +23,7 @@ from reference.model import ThreeLayerCNN
 from reference.settings import ExportSettings
 from tests import software_device
 from tests.helpers.candidates import Operations, ask, plant, train
-from tests.helpers.onednn import convolutions_by, has_bfloat16
+from tests.helpers.judged.onednn import convolutions_by, has_bfloat16
 from tests.helpers.tiers import few, few_rows
 
 Array = np.ndarray

@@ -22,8 +22,8 @@ from bridge.validate.self_test.candidate import train
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.candidates import result_of
-from tests.helpers.diagnosed import make
-from tests.helpers.opened import computed
+from tests.helpers.judged.diagnosed import make
+from tests.helpers.judged.opened import computed
 from tests.helpers.tiers import few
 from tests.helpers.torch_graphs import Denoiser, Dropped, Resnet, Segmenter, Unet
 

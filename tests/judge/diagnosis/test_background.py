@@ -22,7 +22,7 @@ from bridge.judge.diagnosis.crop import Crop
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import open_pair
 from reference.export import ExportSettings, export
-from tests.helpers.opened import computed
+from tests.helpers.judged.opened import computed
 
 Files = tuple[Path, Path]
 

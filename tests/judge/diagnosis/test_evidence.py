@@ -42,7 +42,7 @@ from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.judge.oracle.winograd import matrices
 from bridge.report.facts import finding_lines
 from bridge.validate.self_test.edits import plant
-from tests.helpers.diagnosed import Lab, make
+from tests.helpers.judged.diagnosed import Lab, make
 from tests.helpers.tiers import few
 
 Array = np.ndarray

@@ -14,7 +14,7 @@ from bridge.judge.diagnosis.evidence.values import constants
 from bridge.judge.diagnosis.evidence.view import AXES, View
 from bridge.judge.diagnosis.operations import Bounded, Given
 from bridge.judge.diagnosis.search import Search
-from tests.helpers.diagnosed import Lab, make
+from tests.helpers.judged.diagnosed import Lab, make
 
 Array = np.ndarray
 U = 2.0**-24

@@ -18,7 +18,7 @@ from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.diagnosis.sampling import few_channels, sample
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.unobserved import unobserved_operations
-from tests.helpers.diagnosed import Lab, keys, make
+from tests.helpers.judged.diagnosed import Lab, keys, make
 from tests.helpers.tiers import few, few_rows
 
 Array = np.ndarray

@@ -22,8 +22,8 @@ from bridge.validate.self_test.operations import Operations, fed, only, replace
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.candidates import keep
-from tests.helpers.diagnosed import keys, make
-from tests.helpers.opened import diagnosed
+from tests.helpers.judged.diagnosed import keys, make
+from tests.helpers.judged.opened import diagnosed
 from tests.helpers.tiers import few_rows
 
 Array = np.ndarray

@@ -20,7 +20,7 @@ from bridge.judge.diagnosis.unfolded import unfolded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.judge.oracle.reduced_precision import HALF
 from bridge.operations.products import ConvTranspose2d
-from tests.helpers.onednn import convolutions_by
+from tests.helpers.judged.onednn import convolutions_by
 
 Array = np.ndarray
 FLOAT32 = Arithmetic(total_roundoff("float32"))

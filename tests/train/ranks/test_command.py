@@ -20,8 +20,8 @@ from torch import nn
 from bridge import Network
 from bridge.train.__main__ import main
 from bridge.train.checkpoints import load
-from tests.helpers.rank_faults import STEP
-from tests.helpers.ranks import launch, process, start
+from tests.helpers.ranks.rank_faults import STEP
+from tests.helpers.ranks.ranks import launch, process, start
 
 CONFIG = """
 model = "{folder}/net.h5"
@@ -180,7 +180,8 @@ def test_what_is_wrong_is_said_once(config: Path, launcher: str, changes: list[s
 def test_what_happens_to_one_rank_ends_all(config: Path, launcher: str, fault: str, said: str, checkpoint: int) -> None:
     """With one message and the last good checkpoint."""
     begin = time.monotonic()
-    done = launch(launcher, 2, "tests.helpers.rank_faults", fault, config, *options("training.checkpoint_every=2"))
+    done = launch(launcher, 2, "tests.helpers.ranks.rank_faults", fault, config,
+                  *options("training.checkpoint_every=2"))
     assert done.returncode != 0 and time.monotonic() - begin < 2 * SOON
     assert said in done.stderr and done.stderr.count("bridge.train: ") == 1, done.stderr
     last = sorted(config.with_name("run").glob("step-*.h5"))[-1]
@@ -266,7 +267,8 @@ def test_audits_of_ranks_are_of_their_own_part_and_of_the_common_update(config: 
 def test_a_bug_that_an_audit_finds_ends_all_ranks(config: Path) -> None:
     """A fault of all ranks alike, which no hash of their weights shows."""
     folder = config.with_name("wrong")
-    done = launch("mpi", 2, "tests.helpers.rank_faults", "stale_momentum", config, "--output", folder, "--audit", "5",
+    done = launch("mpi", 2, "tests.helpers.ranks.rank_faults", "stale_momentum", config, "--output", folder,
+                  "--audit", "5",
                   *options(f"model={config.with_name('plain.h5')}", "optimizer.type=sgd", "optimizer.momentum=0.9"))
     assert done.returncode == 1, done.stderr
     assert "step 10 of the training: BUG" in done.stderr and "not updated" in done.stderr

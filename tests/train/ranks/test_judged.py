@@ -11,8 +11,8 @@ from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.rank_step import FAULTS
-from tests.helpers.ranks import launch
+from tests.helpers.ranks.rank_step import FAULTS
+from tests.helpers.ranks.ranks import launch
 from tests.helpers.tiers import few_rows
 
 #: Of batches that ranks divide, and do not
@@ -31,7 +31,7 @@ def fixtures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def outcome(fixture: Path, result: Path, launcher: str, ranks: int, fault: str = "") -> tuple[Outcome, str]:
-    done = launch(launcher, ranks, "tests.helpers.rank_step", fixture, result, *([fault] if fault else []))
+    done = launch(launcher, ranks, "tests.helpers.ranks.rank_step", fixture, result, *([fault] if fault else []))
     assert done.returncode == 0, done.stderr
     verdict = judge(fixture, result, diagnosing=False).verdict
     return verdict.outcome, verdict.words

@@ -16,7 +16,7 @@ from bridge.train.ranks.communicator import Alone, Communicator, RankError, toge
 from bridge.train.ranks.launcher import found, join
 from bridge.train.ranks.sameness import check_same
 from bridge.train.ranks.sums import BLOCK, RankParts, add_up, gather_numbers
-from tests.helpers.ranks import in_threads
+from tests.helpers.ranks.ranks import in_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
 

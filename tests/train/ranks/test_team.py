@@ -20,7 +20,7 @@ from bridge.train import Trainer, TrainSettings
 from bridge.train.images import check_images_apart
 from bridge.train.ranks.communicator import Alone, Communicator, RankError
 from bridge.train.trainer import StepRecord
-from tests.helpers.ranks import in_threads
+from tests.helpers.ranks.ranks import in_threads
 
 SETTINGS = TrainSettings(steps=4, optimizer=Adam(1e-2), clip=0.2, accumulate=2)
 #: Images of a batch

@@ -18,7 +18,7 @@ from bridge.operations.pointwise import Sigmoid
 from bridge.validate.self_test.graph_candidate import train_graph
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.operation_networks import network
+from tests.helpers.judged.operation_networks import network
 
 #: What any operation may do: operands of other layers and steps, a part of the batch, fewer bits
 OF_ALL = {"other_layer", "previous_step", "part_of_batch", "precision"}

@@ -13,6 +13,8 @@ import pytest
 
 from tests import ROOT
 
+PROGRAMS = ROOT / "tests/library/programs"
+SANITIZED = ("-fsanitize=address",)
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-fopenmp", "-g", "-O1"]
 #: With which climate models are compiled
 TRAPS = "-ffpe-trap=invalid,zero,overflow"

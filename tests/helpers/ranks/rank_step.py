@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""``python -m tests.helpers.rank_step FIXTURE RESULT [FAULT]``: one step of a fixture by `bridge.train.Trainer` on all
-ranks, as a result for the judge; with a fault that is planted into how ranks add up.
+"""``python -m tests.helpers.ranks.rank_step FIXTURE RESULT [FAULT]``: one step of a fixture by `bridge.train.Trainer`
+on all ranks, as a result for the judge; with a fault that is planted into how ranks add up.
 """
 
 from __future__ import annotations

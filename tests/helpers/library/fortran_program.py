@@ -14,7 +14,7 @@ from tests import ROOT
 from tests.helpers.cuda.signatures import written
 
 FORTRAN = ROOT / "fortran"
-PROGRAMS = Path(__file__).with_name("programs")
+PROGRAMS = Path(__file__).parents[1] / "programs"
 FLAGS = ["-std=f2018", "-Wall", "-Wextra", "-Wimplicit-interface", "-Werror", "-fcheck=all", "-O1"]
 
 

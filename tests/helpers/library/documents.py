@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from bridge.engine.library.programs import program_path
-from tests.helpers import ranks
-from tests.helpers.cnn_library import compiled
+from tests.helpers.library.cnn_library import compiled
+from tests.helpers.ranks import ranks
 
 #: Lines of the shell that do not run here, by how they begin, and why
 LEFT_OUT = {
     "make ": "prepares a machine; these tests run in what it prepared",
     "source .venv": "these tests run in that environment",
     "pip install": "needs packages from elsewhere, and this environment is not to be changed",
-    "python -m benchmarks ": "takes an hour; tests/benchmarks/test_cpu.py runs small ones",
-    "python -m benchmarks.gpu_bench": "needs a GPU; tests/benchmarks/test_gpu.py runs it on the software device",
+    "python -m benchmarks ": "takes an hour; tests/benchmarks/cpu runs small ones",
+    "python -m benchmarks.gpu_bench": "needs a GPU; tests/benchmarks/gpu runs it on the software device",
     "python -m benchmarks.gpu_check": "needs a GPU; tests/benchmarks/test_gpu_check.py runs it on the software device",
 }
 #: What stands in a document and what runs here: small images, a file and a device that are here

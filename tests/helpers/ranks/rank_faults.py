@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""``python -m tests.helpers.rank_faults FAULT CONFIG ...``: ``python -m bridge.train CONFIG ...``, in which something
-happens to rank 1 at step `STEP`, or momenta are no longer updated on any rank.
+"""``python -m tests.helpers.ranks.rank_faults FAULT CONFIG ...``: ``python -m bridge.train CONFIG ...``, in which
+something happens to rank 1 at step `STEP`, or momenta are no longer updated on any rank.
 """
 
 from __future__ import annotations

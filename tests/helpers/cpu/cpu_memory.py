@@ -12,8 +12,8 @@ import sys
 import numpy as np
 
 import bridge
-from tests.helpers import channels_last as shapes
 from tests.helpers.cases import Array, Case, channels_last, fortran_convolution, tensors
+from tests.helpers.cpu import channels_last as shapes
 from tests.helpers.instruction_sets import GROUPS, UNFOLDED, VARIABLE, facts, integers
 
 #: Of the kinds that differ in what lies beside a pixel

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from bridge import Adam, Network, Sgd
-from tests.helpers.learned_tasks import Batch, drawn_shapes, noisy_pictures
+from tests.helpers.networks.learned_tasks import Batch, drawn_shapes, noisy_pictures
 from tests.helpers.real_networks import ImageClassifier, Perceptron, ResidualDenoiser, Resnet18, TwoLevelUnet
 from tests.helpers.tiers import few_rows
 
