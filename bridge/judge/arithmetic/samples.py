@@ -16,7 +16,7 @@ from bridge.judge.arithmetic.own_inputs import sent_by_others
 from bridge.judge.diagnosis.operations import Bounded
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison
-from bridge.judge.measure.per_batch import SUMS
+from bridge.judge.measure.per_step import SUMS
 from bridge.judge.oracle.algorithm import transposed, turned_kernels
 from bridge.operations.graph import INPUT
 
