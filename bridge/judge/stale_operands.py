@@ -14,12 +14,12 @@ import numpy as np
 
 from bridge.common.number_format import short
 from bridge.judge.arithmetic.own_inputs import are_known, graph_of
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import BiasGradient
-from bridge.judge.diagnosis.formulas import Sum
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.step_graph import INPUT, StepGraph
-from bridge.judge.diagnosis.stored_16_bit import compared
+from bridge.judge.diagnosis.faults.stored_16_bit import compared
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
+from bridge.judge.diagnosis.predictions.formulas import Sum
+from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, StepGraph
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.operation_names import operation

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bridge.judge import stale_operands
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.judge.judge import judge
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic

@@ -21,14 +21,14 @@ from bridge.common.number_format import short
 from bridge.exchange.model import Conv2d, Model
 from bridge.judge.arithmetic.own_inputs import are_known, graph_of
 from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
-from bridge.judge.diagnosis.convolutions import Forward
-from bridge.judge.diagnosis.formulas import PRODUCTS, Sum
-from bridge.judge.diagnosis.hypothesis import Passed
-from bridge.judge.diagnosis.lowered import kept_in, lowered, operands_of
-from bridge.judge.diagnosis.operations import Operation
-from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.stored_16_bit import compared
-from bridge.judge.diagnosis.unfolded import unfolded
+from bridge.judge.diagnosis.faults.lowered import kept_in, lowered, operands_of
+from bridge.judge.diagnosis.faults.stored_16_bit import compared
+from bridge.judge.diagnosis.faults.unfolded import unfolded
+from bridge.judge.diagnosis.predictions.convolutions import Forward
+from bridge.judge.diagnosis.predictions.formulas import PRODUCTS, Sum
+from bridge.judge.diagnosis.predictions.hypothesis import Passed
+from bridge.judge.diagnosis.predictions.operations import Operation
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged

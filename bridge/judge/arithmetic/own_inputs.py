@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.diagnosis.formulas import Sum
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.predictions.formulas import Sum
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.oracle.choices import JOINING
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bridge.exchange.model import Conv2d
 from bridge.judge.arithmetic.own_inputs import sent_by_others
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.per_step import SUMS

@@ -18,18 +18,18 @@ import numpy as np
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
 from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS, KINDS, kind
-from bridge.judge.diagnosis.convolutions import Filter
-from bridge.judge.diagnosis.crop import Crop
-from bridge.judge.diagnosis.elementwise import Loss
-from bridge.judge.diagnosis.hypothesis import Hypothesis, hypothesis
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.other_faults import sequential_losses
-from bridge.judge.diagnosis.output_faults import changed_numbers, moved, read_wrongly
+from bridge.judge.diagnosis.faults.crop import Crop
+from bridge.judge.diagnosis.faults.other_faults import sequential_losses
+from bridge.judge.diagnosis.faults.output_faults import changed_numbers, moved, read_wrongly
+from bridge.judge.diagnosis.faults.update_faults import update_faults
+from bridge.judge.diagnosis.predictions.convolutions import Filter
+from bridge.judge.diagnosis.predictions.elementwise import Loss
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis, hypothesis
+from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.records import Adequacy, Kind, Sight
 from bridge.judge.diagnosis.sampling import few_channels, sample
-from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.update_faults import update_faults
-from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.oracle.error_model import Arithmetic
 

@@ -8,16 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bridge.judge.diagnosis.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
-from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
-from bridge.judge.diagnosis.graph_faults import formula_faults, sum_faults
-from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
-from bridge.judge.diagnosis.layouts import layouts
-from bridge.judge.diagnosis.lowered import in_lower_precision
-from bridge.judge.diagnosis.operations import Bounded, Given, Operation
-from bridge.judge.diagnosis.other_faults import (
+from bridge.judge.diagnosis.faults.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
+from bridge.judge.diagnosis.faults.graph_faults import formula_faults, sum_faults
+from bridge.judge.diagnosis.faults.layouts import layouts
+from bridge.judge.diagnosis.faults.lowered import in_lower_precision
+from bridge.judge.diagnosis.faults.other_faults import (
     bias_gradient_faults,
     criterion_faults,
     loss_faults,
@@ -26,11 +21,16 @@ from bridge.judge.diagnosis.other_faults import (
     relu_backward_faults,
     relu_faults,
 )
-from bridge.judge.diagnosis.other_operands import other_operands
-from bridge.judge.diagnosis.rows import miscounted_rows
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
-from bridge.judge.diagnosis.update_faults import update_faults
-from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.diagnosis.faults.other_operands import other_operands
+from bridge.judge.diagnosis.faults.rows import miscounted_rows
+from bridge.judge.diagnosis.faults.update_faults import update_faults
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Sum
+from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis, hypothesis
+from bridge.judge.diagnosis.predictions.operations import Bounded, Given, Operation
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.wrong_operations.normalization import by_statistics_of
 from bridge.operations.normalization import BatchNorm2d
 

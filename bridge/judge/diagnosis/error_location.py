@@ -9,7 +9,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.last_place import moves
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 

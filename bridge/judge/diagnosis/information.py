@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Bounded
 
 Array = np.ndarray
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of
-from bridge.judge.diagnosis.cases import Cases
 from bridge.judge.diagnosis.catalogue import kind
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers, permuted, read_wrongly
+from bridge.judge.diagnosis.faults.output_faults import axis_names, changed_numbers, permuted, read_wrongly
+from bridge.judge.diagnosis.predictions.cases import Cases
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.records import Explanation, Finding, Seen
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.measure.findings import Judged
 
 Array = np.ndarray

@@ -14,25 +14,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridge.judge.diagnosis import output_faults
 from bridge.judge.diagnosis.altered.engine import Target, altered_formulas, formula_of
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.error_location import Place, locate
 from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.evidence.words import indices
-from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
-from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, Within, join, joined
+from bridge.judge.diagnosis.faults import output_faults
+from bridge.judge.diagnosis.faults.layouts import layouts
+from bridge.judge.diagnosis.faults.overflow import overflow
+from bridge.judge.diagnosis.faults.value_faults import value_faults
 from bridge.judge.diagnosis.information import says_enough
 from bridge.judge.diagnosis.last_place import moves
-from bridge.judge.diagnosis.layouts import layouts
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.overflow import overflow
+from bridge.judge.diagnosis.predictions.convolutions import Filter
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Sum
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis, Read, Within, join, joined
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
-from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.per_step import width
 from bridge.judge.measure.updates import WIDE

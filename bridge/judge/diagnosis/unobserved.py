@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
-from bridge.judge.diagnosis.hypothesis import Hypothesis
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import read_wrongly
+from bridge.judge.diagnosis.faults.output_faults import read_wrongly
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import REJECTED, Search
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.measure.operation_names import operation
 
 #: Hypotheses about each unobserved operation: each costs all operations up to the tensor that shows it

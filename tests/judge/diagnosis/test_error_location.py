@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bridge.judge.diagnosis.error_location import locate
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Bounded
 
 Array = np.ndarray
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bridge.judge.diagnosis.evidence.places.extent import extent
 from torch.nn import functional
 
 from bridge.common.threads import one_core
@@ -18,26 +19,25 @@ from bridge.judge.diagnosis.candidates import Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.diagnose import BUDGET, SHARE
-from bridge.judge.diagnosis.elementwise import ReluBackward
 from bridge.judge.diagnosis.evidence.derivatives import derivatives
 from bridge.judge.diagnosis.evidence.describe import _through, chosen, describe, known_tensors
-from bridge.judge.diagnosis.evidence.extent import extent
-from bridge.judge.diagnosis.evidence.masks import masks
-from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
-from bridge.judge.diagnosis.evidence.places import place
-from bridge.judge.diagnosis.evidence.planes import planes
-from bridge.judge.diagnosis.evidence.reach import reach
+from bridge.judge.diagnosis.evidence.places.masks import masks
+from bridge.judge.diagnosis.evidence.places.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.places.places import place
+from bridge.judge.diagnosis.evidence.places.planes import planes
+from bridge.judge.diagnosis.evidence.places.reach import reach
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.values import functions
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
-from bridge.judge.diagnosis.hypothesis import with_layer
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.faults.value_faults import value_faults
 from bridge.judge.diagnosis.pattern import pattern
+from bridge.judge.diagnosis.predictions.elementwise import ReluBackward
+from bridge.judge.diagnosis.predictions.hypothesis import with_layer
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
 from bridge.judge.diagnosis.search import TRYING, TWO_FAULTS, Search
-from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.judge.oracle.winograd import matrices
 from bridge.report.facts import finding_lines

@@ -21,12 +21,12 @@ from torch.nn import functional
 from bridge.common.errors import FileError
 from bridge.gradcheck.cases import CASES
 from bridge.judge.diagnosis.candidates import Case, base_of
-from bridge.judge.diagnosis.formulas import Formula, Sum
-from bridge.judge.diagnosis.graph_faults import sum_faults
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import worked_in_place
+from bridge.judge.diagnosis.faults.graph_faults import sum_faults
+from bridge.judge.diagnosis.faults.output_faults import worked_in_place
+from bridge.judge.diagnosis.predictions.formulas import Formula, Sum
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.wrong_operations import change, joins, wrong_operations
 from bridge.judge.judge import judge, judge_pair
 from bridge.judge.measure.file_pair import open_pair

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bridge.judge.diagnosis.information import says_enough
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.judge.judge import judge_pair
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.verdict import Verdict

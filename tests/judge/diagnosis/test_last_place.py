@@ -12,7 +12,7 @@ from bridge.judge.diagnosis.error_location import locate
 from bridge.judge.diagnosis.evidence.memory import pitches
 from bridge.judge.diagnosis.evidence.values import constants
 from bridge.judge.diagnosis.evidence.view import AXES, View
-from bridge.judge.diagnosis.operations import Bounded, Given
+from bridge.judge.diagnosis.predictions.operations import Bounded, Given
 from bridge.judge.diagnosis.search import Search
 from tests.helpers.judged.diagnosed import Lab, make
 

@@ -12,13 +12,22 @@ import torch
 from torch.nn import functional
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
-from bridge.judge.diagnosis.hypothesis import Added, Framed, Moved, Passed, Read, Scaled, with_layer, with_operand
-from bridge.judge.diagnosis.layouts import SliceOrder, layouts
-from bridge.judge.diagnosis.operations import Bounded, Given, Operation
-from bridge.judge.diagnosis.padding import MODES, window
-from bridge.judge.diagnosis.value_faults import Kept
+from bridge.judge.diagnosis.faults.layouts import SliceOrder, layouts
+from bridge.judge.diagnosis.faults.padding import MODES, window
+from bridge.judge.diagnosis.faults.value_faults import Kept
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.predictions.hypothesis import (
+    Added,
+    Framed,
+    Moved,
+    Passed,
+    Read,
+    Scaled,
+    with_layer,
+    with_operand,
+)
+from bridge.judge.diagnosis.predictions.operations import Bounded, Given, Operation
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 
 Array = np.ndarray

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from bridge.judge.diagnosis.formulas import Criterion, Formula
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.overflow import overflow
+from bridge.judge.diagnosis.faults.overflow import overflow
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations.losses import CrossEntropy
 from bridge.operations.softmax import LogSoftmax, Softmax

@@ -13,8 +13,8 @@ import pytest
 
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.factors import factor_detail, fitted, is_count, is_named
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.faults.factors import factor_detail, fitted, is_count, is_named
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.judge.diagnosis.sampling import few_channels, sample
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.unobserved import unobserved_operations

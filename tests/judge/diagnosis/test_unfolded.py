@@ -11,12 +11,12 @@ import torch
 from torch.nn import functional
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.diagnosis.convolutions import Data, Filter
-from bridge.judge.diagnosis.elementwise import BiasGradient
-from bridge.judge.diagnosis.formulas import Formula, Sum
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.stored_16_bit import compared
-from bridge.judge.diagnosis.unfolded import unfolded
+from bridge.judge.diagnosis.faults.stored_16_bit import compared
+from bridge.judge.diagnosis.faults.unfolded import unfolded
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter
+from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
+from bridge.judge.diagnosis.predictions.formulas import Formula, Sum
+from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.judge.oracle.reduced_precision import HALF
 from bridge.operations.products import ConvTranspose2d

@@ -18,11 +18,11 @@ from bridge.judge.diagnosis.altered.numbers import fewer_bits, fitted, said, wit
 from bridge.judge.diagnosis.altered.operands import changes
 from bridge.judge.diagnosis.altered.updates import UpdateFormula
 from bridge.judge.diagnosis.catalogue import kind
-from bridge.judge.diagnosis.formulas import Criterion, Formula
-from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis
 from bridge.judge.diagnosis.information import ENOUGH
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis
+from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.wrong_operations.change import changed
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic

@@ -15,8 +15,8 @@ import numpy as np
 from bridge.exchange.optimizers import Adam, AdamW, Optimizer, Sgd
 from bridge.judge.diagnosis.altered.alteration import Extents
 from bridge.judge.diagnosis.altered.calls import Altering, Call, Change, Recorder, settings_of
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.primitives import Watcher, watched

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.elementwise import Loss
 from bridge.judge.diagnosis.evidence.view import AGREE, Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor, listed
-from bridge.judge.diagnosis.formulas import Criterion
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.elementwise import Loss
+from bridge.judge.diagnosis.predictions.formulas import Criterion
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.operations.losses import CrossEntropy
 
 #: Smoothings of targets, and numbers that are added to a probability before its logarithm

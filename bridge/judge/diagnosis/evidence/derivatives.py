@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.elementwise import LossGradient, ReluBackward
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor
-from bridge.judge.diagnosis.formulas import Criterion, Formula
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.elementwise import LossGradient, ReluBackward
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.operations.losses import Huber, MeanAbsoluteError, SmoothL1
 
 #: Elements by which a function is told from chance, and numbers that it counts as

@@ -11,9 +11,7 @@ from functools import partial
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.evidence.biases import folded, without_images
-from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
 from bridge.judge.diagnosis.evidence.criteria import (
     cross_entropies,
     cross_entropy_gradients,
@@ -22,7 +20,6 @@ from bridge.judge.diagnosis.evidence.criteria import (
     of_parts,
 )
 from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_difference, residuals
-from bridge.judge.diagnosis.evidence.frames import frames
 from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.images import image_strides, of_other_batches
 from bridge.judge.diagnosis.evidence.input_parts import input_parts
@@ -35,9 +32,7 @@ from bridge.judge.diagnosis.evidence.losses import (
     other_losses,
     with_penalty,
 )
-from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.memory import pitches, running_sums, strides, taps
-from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import (
     changed,
     input_in_use,
@@ -49,19 +44,24 @@ from bridge.judge.diagnosis.evidence.operands import (
     wider,
 )
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
-from bridge.judge.diagnosis.evidence.places import place
-from bridge.judge.diagnosis.evidence.planes import planes
+from bridge.judge.diagnosis.evidence.places.masks import masks
+from bridge.judge.diagnosis.evidence.places.neighbours import neighbours, turned, untested
+from bridge.judge.diagnosis.evidence.places.places import place
+from bridge.judge.diagnosis.evidence.places.borders import borders, counted, tiles
+from bridge.judge.diagnosis.evidence.places.frames import frames
+from bridge.judge.diagnosis.evidence.places.planes import planes
+from bridge.judge.diagnosis.evidence.places.reach import reach
 from bridge.judge.diagnosis.evidence.proportions import proportions
-from bridge.judge.diagnosis.evidence.reach import reach
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
 from bridge.judge.diagnosis.evidence.transforms import wrong_transforms
 from bridge.judge.diagnosis.evidence.values import constants, functions, levels, unnamed
 from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View, says_more
-from bridge.judge.diagnosis.formulas import Criterion
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.faults.output_faults import axis_names
+from bridge.judge.diagnosis.predictions.elementwise import Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.predictions.formulas import Criterion
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.records import MOSTLY
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 
 Matcher = Callable[[View], Iterable[Seen]]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.evidence.operands import solved
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
-from bridge.judge.diagnosis.hypothesis import with_layer
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.hypothesis import with_layer
+from bridge.judge.diagnosis.predictions.operations import Bounded
 
 #: Channels, or groups, that are given in words
 MOST = 4

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import indices
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.step_graph import INPUT, StepGraph
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, StepGraph
 
 #: Elements by which a stride is rejected, and the largest operand that is read with others
 PROBES, LARGE = 200, 2**20

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Filter, Forward
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import indices
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.step_graph import INPUT, StepGraph
+from bridge.judge.diagnosis.predictions.convolutions import Filter, Forward
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, StepGraph
 
 #: Numbers of an input, and images, up to which other parts are tried
 MANY, IMAGES = 2**21, 8

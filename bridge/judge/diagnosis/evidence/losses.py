@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bridge.judge.diagnosis.elementwise import Loss, LossGradient
 from bridge.judge.diagnosis.evidence.view import AGREE, Array, Seen
 from bridge.judge.diagnosis.evidence.words import factor
-from bridge.judge.diagnosis.formulas import Criterion
+from bridge.judge.diagnosis.predictions.elementwise import Loss, LossGradient
+from bridge.judge.diagnosis.predictions.formulas import Criterion
 from bridge.judge.oracle.reduced_precision import round_fraction, truncate_fraction
 
 #: Wrong steps from which on a loss is said to be one of many, at each of them

@@ -10,15 +10,15 @@ from functools import partial
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import LossGradient, ReluBackward
 from bridge.judge.diagnosis.evidence.criteria import is_cross_entropy, target_of
 from bridge.judge.diagnosis.evidence.view import AXES, PER_NUMBER, Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor, factors, indices
-from bridge.judge.diagnosis.formulas import Criterion
-from bridge.judge.diagnosis.hypothesis import with_layer
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.faults.output_faults import axis_names
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.elementwise import LossGradient, ReluBackward
+from bridge.judge.diagnosis.predictions.formulas import Criterion
+from bridge.judge.diagnosis.predictions.hypothesis import with_layer
+from bridge.judge.diagnosis.predictions.operations import Bounded
 from bridge.judge.diagnosis.records import NEARLY
 
 #: Elements of a convolution to which a kernel is fitted, and the largest kernel that is

@@ -10,9 +10,9 @@ import numpy as np
 
 from bridge.judge.diagnosis.information import bits, place_bits, place_of_each
 from bridge.judge.diagnosis.last_place import moves
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.records import EXACT, Seen
-from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 
 Array = np.ndarray

@@ -13,8 +13,8 @@ from bridge.judge.diagnosis.altered import engine  # noqa: F401
 from bridge.judge.diagnosis.altered.alteration import MAKERS, WITHOUT
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.formulas import Criterion, Formula
-from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.oracle.error_model import Arithmetic
