@@ -24,7 +24,7 @@ from bridge.judge.diagnosis.predictions.hypothesis import (
     with_layer,
     with_operand,
 )
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
 
 Array = np.ndarray
@@ -84,7 +84,7 @@ def rare_faults(operation: Forward | Data | Filter) -> Hypotheses:
         yield from _other_images(operation, "dz")
 
 
-def _kernels(operation: Operation) -> Hypotheses:
+def _kernels(operation: Prediction) -> Hypotheses:
     w: Array = operation.w  # type: ignore[attr-defined]
     for layout in layouts(w.shape, "kcrs"):
         detail = f"kernel {layout.detail}"
@@ -97,7 +97,7 @@ def _rolled_kernels(operation: Forward | Data) -> Hypotheses:
         yield hypothesis("taps_rolled", _rolled(shift), turned)
 
 
-def _images(operation: Operation, name: str) -> Hypotheses:
+def _images(operation: Prediction, name: str) -> Hypotheses:
     x: Array = getattr(operation, name).value
     what = "the input" if name == "x" else name
     for layout in layouts(x.shape, "nchw", "common"):
@@ -105,7 +105,7 @@ def _images(operation: Operation, name: str) -> Hypotheses:
         yield Hypothesis(layout.kinds, f"{what}: {layout.detail}", operation.replaced(**read), layout=layout)
 
 
-def _geometry(operation: Operation) -> Hypotheses:
+def _geometry(operation: Prediction) -> Hypotheses:
     layer = operation.layer  # type: ignore[attr-defined]
     for axes in ((0,), (1,), (0, 1)):
         where = {(0,): " in h", (1,): " in w", (0, 1): ""}[axes]
@@ -118,7 +118,7 @@ def _geometry(operation: Operation) -> Hypotheses:
     yield from _same_pixel(operation)
 
 
-def _same_pixel(operation: Operation) -> Hypotheses:
+def _same_pixel(operation: Prediction) -> Hypotheses:
     """No tap is shifted against another: all of them see the pixel of one."""
     layer: Conv2d = operation.layer  # type: ignore[attr-defined]
     if layer.kernel_size == (1, 1):
@@ -148,7 +148,7 @@ def _paddings(z: Forward) -> Hypotheses:
     yield from _frames(z)
 
 
-def _frames(operation: Operation) -> Hypotheses:
+def _frames(operation: Prediction) -> Hypotheses:
     """A part of the border is not computed."""
     for i, side in enumerate(("first row", "last row", "first column", "last column")):
         lost = (int(i == 0), int(i == 1), int(i == 2), int(i == 3))
@@ -179,7 +179,7 @@ def _moved_gradient(operation: Data | Filter, moves: list[Pair]) -> Hypotheses:
         yield hypothesis("shifted_gradient", f"{said}, what leaves the image is lost", lost)
 
 
-def _rolled_images(operation: Operation, name: str, key: str) -> Hypotheses:
+def _rolled_images(operation: Prediction, name: str, key: str) -> Hypotheses:
     """What leaves the image comes in at the other side; by a pixel, and by half the image, as an FFT shifts it."""
     what = "the image" if name == "x" else name
     height, width = getattr(operation, name).value.shape[2:]
@@ -198,7 +198,7 @@ def _other_images(dw: Filter, name: str) -> Hypotheses:
         yield hypothesis("channels_permuted", said, dw.replaced(**{f"read_{name}": SliceOrder(0, order)}))
 
 
-def _modes(operation: Operation) -> Hypotheses:
+def _modes(operation: Prediction) -> Hypotheses:
     if any(operation.layer.padding):  # type: ignore[attr-defined]
         for mode in MODES[1:]:
             yield hypothesis("padding_mode", f"{mode} padding", operation.replaced(mode=mode))
@@ -241,14 +241,14 @@ def part_detail(images: tuple[int, ...]) -> str:
     return f"only image{'s' if len(images) > 1 else ''} {', '.join(map(str, images))} of the batch"
 
 
-def in_reduced_precision(operation: Forward | Data | Filter, reduced: ReducedPrecision) -> Operation:
+def in_reduced_precision(operation: Forward | Data | Filter, reduced: ReducedPrecision) -> Prediction:
     """Return the operation in a lower precision: operands are rounded, and the result where it is stored."""
     for operand in OPERANDS[type(operation)]:
         x = getattr(operation, operand)
-        if isinstance(x, Bounded):
+        if isinstance(x, Predicted):
             # What is not known may be rounded to a neighbour
             error = None if x.error is None else x.error + reduced.step(np.abs(x.value) + x.error)
-            x = Bounded(reduced.widened(x.value), error)
+            x = Predicted(reduced.widened(x.value), error)
         else:
             x = reduced.widened(x)
         operation = operation.replaced(**{operand: x})

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bridge.judge.diagnosis.faults.convolution_faults import order_detail, part_detail, parts_of_batch
-from bridge.judge.diagnosis.predictions.formulas import Formula, Sum
+from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, hypothesis
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.wrong_operations import wrong_operations
 from bridge.judge.diagnosis.wrong_operations.joins import orders
 from bridge.operations.arithmetic import BinaryOperation
@@ -31,7 +31,7 @@ def formula_faults(right: Formula) -> Hypotheses:
             yield hypothesis("joined", order_detail("inputs", order), other)
 
 
-def sum_faults(right: Sum, alone: Callable[[Operation], Hypotheses]) -> Hypotheses:
+def sum_faults(right: Joined, alone: Callable[[Prediction], Hypotheses]) -> Hypotheses:
     """Yield gradients of which parts are missing or added twice, or one of whose parts is wrong.
 
     Parameters
@@ -55,8 +55,8 @@ def _of_images(right: Formula, images: tuple[int, ...]) -> Formula:
     """The same gradient of a parameter, of some images."""
     chosen = list(images)
 
-    def part(one: Bounded) -> Bounded:
-        return Bounded(one.value[chosen], None if one.error is None else one.error[chosen])
+    def part(one: Predicted) -> Predicted:
+        return Predicted(one.value[chosen], None if one.error is None else one.error[chosen])
 
     assert right.dy is not None
     changed: Formula = right.replaced(inputs=tuple(part(one) for one in right.inputs), dy=part(right.dy))

@@ -18,10 +18,16 @@ from bridge.judge.diagnosis.faults.layouts import layouts
 from bridge.judge.diagnosis.faults.output_faults import axis_names, matching
 from bridge.judge.diagnosis.faults.padding import window
 from bridge.judge.diagnosis.faults.value_faults import Kept
-from bridge.judge.diagnosis.predictions.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
+from bridge.judge.diagnosis.predictions.elementwise import (
+    BiasGradient,
+    LossGradient,
+    Rectified,
+    ReluBackward,
+    SquaredError,
+)
 from bridge.judge.diagnosis.predictions.formulas import Criterion
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis, hypothesis
-from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.wrong_operations.losses import wrong_losses
 from bridge.operations.losses import CrossEntropy
@@ -48,7 +54,7 @@ def bias_gradient_faults(db: BiasGradient) -> Hypotheses:
     yield hypothesis("naive_sum", "a sequential float32 sum", db.replaced(sequential=True))
 
 
-def relu_faults(a: Relu, found: Array) -> Hypotheses:
+def relu_faults(a: Rectified, found: Array) -> Hypotheses:
     """Yield what a ReLU may do instead."""
     yield hypothesis("relu", "no ReLU", a.replaced(slope=1.0))
     yield hypothesis("relu", "absolute value", a.replaced(slope=-1.0))
@@ -73,12 +79,12 @@ def relu_backward_faults(dz: ReluBackward, found: Array, graph: StepGraph, name:
     if dz.source.value.ndim == 4:
         for layout in layouts(dz.shape, "nchw", "common"):
             said = f"the mask: {layout.detail}"
-            yield Hypothesis(layout.kinds, said, dz.replaced(source=Bounded(layout(dz.source.value))), layout=layout)
+            yield Hypothesis(layout.kinds, said, dz.replaced(source=Predicted(layout(dz.source.value))), layout=layout)
     for slope in _slopes(found, dz.da.value, dz.source.value < 0):
         yield hypothesis("leaky", f"slope {slope:.4g} where the mask is 0", dz.replaced(slope=slope))
 
 
-def loss_faults(loss: Loss) -> Hypotheses:
+def loss_faults(loss: SquaredError) -> Hypotheses:
     """Yield what the loss may be instead; factors are tried on what comes out."""
     for images in parts_of_batch(loss.y.value.shape[0]):
         yield hypothesis("part_of_batch", part_detail(images), loss.replaced(images=images))
@@ -86,7 +92,7 @@ def loss_faults(loss: Loss) -> Hypotheses:
     yield from other_targets(loss)
 
 
-def sequential_losses(loss: Loss) -> Hypotheses:
+def sequential_losses(loss: SquaredError) -> Hypotheses:
     """Yield the loss as its terms one after the other give it."""
     yield hypothesis("naive_sum", "a sequential float32 sum", loss.replaced(sequential="plain"))
     yield hypothesis("naive_sum", "a sequential float32 sum of scaled terms", loss.replaced(sequential="scaled"))
@@ -113,7 +119,7 @@ def _frames(dy: LossGradient) -> Hypotheses:
         yield hypothesis("padding_width", mean, Kept(dy.shape, dy, inside.reshape(-1), inside.size / inside.sum()))
 
 
-def other_targets(right: Loss | LossGradient | Criterion) -> Hypotheses:
+def other_targets(right: SquaredError | LossGradient | Criterion) -> Hypotheses:
     """Yield targets of other images, moved, mirrored or transposed."""
     n, shape = len(right.target), right.target.shape
     orders = itertools.permutations(range(n)) if n <= FEW else [
@@ -143,14 +149,14 @@ def criterion_faults(right: Criterion) -> Hypotheses:
                              right.replaced(target=np.roll(right.target, by, 1)))
 
 
-def _ordered(right: Loss | LossGradient | Criterion, order: tuple[int, ...]) -> Hypothesis:
+def _ordered(right: SquaredError | LossGradient | Criterion, order: tuple[int, ...]) -> Hypothesis:
     other = right.replaced(target=right.target[list(order)])
     return hypothesis("other_target", f"targets of {order_detail('images', order)}", other)
 
 
 def previous_mask(dz: ReluBackward, before: Array) -> Hypotheses:
     """Yield the mask of the step before."""
-    yield hypothesis("mask_other", "the mask of the previous batch", dz.replaced(source=Bounded(before)))
+    yield hypothesis("mask_other", "the mask of the previous batch", dz.replaced(source=Predicted(before)))
 
 
 def _slopes(found: Array, value: Array, chosen: Array) -> list[float]:

@@ -10,14 +10,14 @@ from bridge.exchange.model import Relu as ReluNode
 from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, hypothesis
-from bridge.judge.diagnosis.predictions.operations import Operation
+from bridge.judge.diagnosis.predictions.operations import Prediction
 from bridge.judge.diagnosis.predictions.step_graph import INPUT, StepGraph
 
 #: Other layers that are tried, the nearest first
 MOST = 8
 
 
-def other_operands(graph: StepGraph, name: str, right: Operation) -> Hypotheses:
+def other_operands(graph: StepGraph, name: str, right: Prediction) -> Hypotheses:
     """Yield a convolution, one of its gradients, or a bias gradient with operands that belong elsewhere.
 
     Parameters

@@ -23,7 +23,7 @@ from bridge.judge.diagnosis.predictions.hypothesis import (
     join,
     joined,
 )
-from bridge.judge.diagnosis.predictions.operations import Given, Operation
+from bridge.judge.diagnosis.predictions.operations import Given, Prediction
 from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.oracle.reduced_precision import round_fraction
 
@@ -148,7 +148,7 @@ def worked_in_place(base: Hypothesis, graph: StepGraph, name: str, found: Array)
                 return
 
 
-def _always_equal(right: Operation, graph: StepGraph, name: str, other: str) -> bool:
+def _always_equal(right: Prediction, graph: StepGraph, name: str, other: str) -> bool:
     """Whether the right one of this tensor makes the same of another, as a sum that sends its gradient on."""
     after = StepGraph(graph.pair, graph.step, graph.weights, ignored=frozenset({name})).operation(other)
     one, following = right.full(graph.arithmetic), after.full(graph.arithmetic)

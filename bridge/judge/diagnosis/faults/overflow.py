@@ -9,7 +9,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 from bridge.operations.losses import CrossEntropy
@@ -36,7 +36,7 @@ OF_SHARES: tuple[Way, ...] = (("exp(x)/sum(exp(x))", _shares),)
 WORDS = "{} without the largest x taken off before: exponentials overflow"
 
 
-def overflow(right: Operation, truth: Bounded, found: Array, u: float) -> Explanation | None:
+def overflow(right: Prediction, truth: Predicted, found: Array, u: float) -> Explanation | None:
     """Return what explains where a tensor is not finite: exponentials of what is too large, as programs write them.
 
     Parameters
@@ -57,7 +57,7 @@ def overflow(right: Operation, truth: Bounded, found: Array, u: float) -> Explan
     return None
 
 
-def _ways(right: Operation) -> list[tuple[str, Callable[[type], Array]]]:
+def _ways(right: Prediction) -> list[tuple[str, Callable[[type], Array]]]:
     """Of the operation; each of the precision."""
     if isinstance(right, Formula) and right.dy is None and isinstance(right.node, (Softmax, LogSoftmax)):
         x = right.inputs[0].value
@@ -70,7 +70,7 @@ def _ways(right: Operation) -> list[tuple[str, Callable[[type], Array]]]:
     return []
 
 
-def _alike(found: Array, naive: Array, truth: Bounded, u: float) -> bool:
+def _alike(found: Array, naive: Array, truth: Predicted, u: float) -> bool:
     """The same is NaN or infinite; what is finite is right, or has as few digits left, or none."""
     room = 8 * u * (1 + np.abs(truth.value)) + (0.0 if truth.error is None else truth.error)
     near = np.minimum(np.abs(found - truth.value), np.abs(found - naive)) <= room

@@ -20,7 +20,7 @@ from bridge.judge.diagnosis.faults.lowered import kept_in
 from bridge.judge.diagnosis.faults.unfolded import unfolded
 from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.predictions.elementwise import BiasGradient, LossGradient
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.predictions.update_cases import new_weights_case
 from bridge.judge.diagnosis.records import Diagnosis, Explanation
@@ -112,7 +112,7 @@ class _Replay:
     def _said(self, one: Judged, statistic: Statistic) -> Judged:
         return Judged(one.name, one.step, statistic, note=f"by {self.reduced.said}, from the candidate's own inputs")
 
-    def _alternatives(self, graphs: tuple[StepGraph, StepGraph], name: str) -> Iterator[Operation]:
+    def _alternatives(self, graphs: tuple[StepGraph, StepGraph], name: str) -> Iterator[Prediction]:
         """Right operations: of the lower precision, of the declared one, with a part of what that rounds, with more."""
         exact, low = (graph.operation(name) for graph in graphs)
         if isinstance(low, Forward | Data | Filter):
@@ -131,7 +131,7 @@ class _Replay:
         bounded = graph.operation(name).full(graph.arithmetic)
         error = np.zeros(1) if bounded.error is None else bounded.error
         step = self.reduced.step(bounded.value)
-        statistic = compared(found, Bounded(bounded.value, error + step))
+        statistic = compared(found, Predicted(bounded.value, error + step))
         beyond = np.abs(found.reshape(step.shape) - bounded.value) - error
         return replace(statistic, t=1 + float(np.max(beyond / step, where=beyond > 0, initial=0.0)))
 
@@ -176,7 +176,7 @@ def _better(one: Statistic | None, other: Statistic) -> Statistic:
     return other if one is None or other.t < one.t else one
 
 
-def compared(found: Array, predicted: Bounded) -> Statistic:
+def compared(found: Array, predicted: Predicted) -> Statistic:
     """Return the statistic of a candidate's tensor against a prediction with its bound."""
     error = np.zeros(1) if predicted.error is None else predicted.error
     value = predicted.value.reshape(found.shape)

@@ -20,8 +20,8 @@ import numpy as np
 
 from bridge.judge.diagnosis.predictions.convolutions import Data, Filter
 from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
-from bridge.judge.diagnosis.predictions.formulas import Formula, Sum
-from bridge.judge.diagnosis.predictions.operations import Bounded, Given, Operation
+from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
+from bridge.judge.diagnosis.predictions.operations import Given, Predicted, Prediction
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.reduced_precision import ReducedPrecision
 from bridge.operations.products import ConvTranspose2d
@@ -30,7 +30,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Stepwise(Operation):
+class Stepwise(Prediction):
     """Parts that are added in their order, each sum rounded to 16 bits.
 
     Attributes
@@ -40,7 +40,7 @@ class Stepwise(Operation):
     rounded : the parts are rounded, too, before they are added
     """
 
-    parts: tuple[Operation, ...]
+    parts: tuple[Prediction, ...]
     half: ReducedPrecision
     rounded: bool
 
@@ -50,14 +50,14 @@ class Stepwise(Operation):
             total = self._sum(total, part.at(indices))
         return total
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         """Rounding is monotone: what may come out lies between the sums of the lowest and of the highest parts."""
         low = high = np.zeros(self.shape)
         for part in self.parts:
             found = part.full(arithmetic)
             error = np.zeros(1) if found.error is None else found.error
             low, high = self._sum(low, found.value - error), self._sum(high, found.value + error)
-        return Bounded((low + high) / 2, (high - low) / 2)
+        return Predicted((low + high) / 2, (high - low) / 2)
 
     def slack(self, value: Array) -> Array | float:
         return len(self.parts) * self.half.step(value)
@@ -66,7 +66,7 @@ class Stepwise(Operation):
         return self.half.widened(total + (self.half.widened(part) if self.rounded else part))
 
 
-def unfolded(operation: Operation, half: ReducedPrecision) -> Iterator[tuple[str, Operation]]:
+def unfolded(operation: Prediction, half: ReducedPrecision) -> Iterator[tuple[str, Prediction]]:
     """Yield what a convolution's pass that has stored partial sums may give, and in words which these are.
 
     Parameters
@@ -78,12 +78,12 @@ def unfolded(operation: Operation, half: ReducedPrecision) -> Iterator[tuple[str
     --------
     >>> from bridge.exchange.model import Conv2d
     >>> from bridge.judge.oracle.reduced_precision import HALF
-    >>> dz, w = Bounded(np.ones((1, 1, 1, 2))), np.full((1, 1, 1, 2), 1 + 2.0**-7)
+    >>> dz, w = Predicted(np.ones((1, 1, 1, 2))), np.full((1, 1, 1, 2), 1 + 2.0**-7)
     >>> data = Data((1, 1, 1, 3), Conv2d("", 1, 1, (1, 2)), dz, w)
     >>> [(words, one.values().ravel().tolist()) for words, one in unfolded(data, HALF["bf16 stored"])][0]
     ('the sum of each tap', [1.0078125, 2.015625, 1.0078125])
     """
-    if isinstance(operation, Sum):
+    if isinstance(operation, Joined):
         ways = [list(unfolded(part, half)) for part in operation.parts]
         for i in range(max(map(len, ways))):
             parts = tuple(way[min(i, len(way) - 1)][1] if way else part
@@ -99,7 +99,7 @@ def unfolded(operation: Operation, half: ReducedPrecision) -> Iterator[tuple[str
         yield "the sum of each image", Stepwise(operation.shape, images, half, rounded)
 
 
-def _taps(operation: Operation) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
+def _taps(operation: Prediction) -> tuple[tuple[Prediction, ...], tuple[Prediction, ...]]:
     """The same through one tap of the kernel alone, in their order; and the bias, which is added last."""
     if isinstance(operation, Data):
         layer, w = replace(operation.layer, kernel_size=(1, 1)), operation.w
@@ -114,7 +114,7 @@ def _taps(operation: Operation) -> tuple[tuple[Operation, ...], tuple[Operation,
     return (), ()
 
 
-def _images(operation: Operation) -> tuple[Operation, ...]:
+def _images(operation: Prediction) -> tuple[Prediction, ...]:
     """The same of one image alone, in their order; not where images are read in another one."""
     if isinstance(operation, Filter) and (operation.read_x or operation.read_dz):
         return ()
@@ -131,6 +131,6 @@ def _images(operation: Operation) -> tuple[Operation, ...]:
     return ()
 
 
-def _image(one: Bounded, i: int) -> Bounded:
+def _image(one: Predicted, i: int) -> Predicted:
     error = None if one.error is None else np.broadcast_to(one.error, one.value.shape)[i : i + 1]
-    return Bounded(one.value[i : i + 1], error)
+    return Predicted(one.value[i : i + 1], error)

@@ -10,7 +10,7 @@ import numpy as np
 from bridge.judge.diagnosis.predictions.elementwise import LossGradient, ReluBackward
 from bridge.judge.diagnosis.predictions.formulas import Criterion
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis, Passed
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.oracle.error_model import Arithmetic
 
 Array = np.ndarray
@@ -24,23 +24,23 @@ MANY, IRREGULAR = 64, 0.2
 
 
 @dataclass(frozen=True)
-class Kept(Operation):
+class Kept(Prediction):
     """Another operation's numbers times a factor where they are `kept`, flat; 0 elsewhere."""
 
-    inner: Operation
+    inner: Prediction
     kept: Array
     factor: float = 1.0
 
     def at(self, indices: Array) -> Array:
         return np.where(self.kept[indices], self.factor * self.inner.at(indices), 0.0)
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         inner, kept = self.inner.full(arithmetic), self.kept.reshape(self.shape)
         value = np.where(kept, self.factor * inner.value, 0.0)
         error = 4 * arithmetic.u * np.abs(value)
         if inner.error is not None:
             error = error + np.where(kept, abs(self.factor) * inner.error, 0.0)
-        return Bounded(value, error)
+        return Predicted(value, error)
 
 
 def value_faults(base: Hypothesis, right: Array, found: Array) -> Hypotheses:
@@ -168,7 +168,7 @@ def _by_limit(lost: Array, decisive: Array) -> bool:
     return any(x[lost].max() < x[~lost].min() or x[lost].min() > x[~lost].max() for x in (decisive, np.abs(decisive)))
 
 
-def _operands(operation: Operation) -> list[Array]:
+def _operands(operation: Prediction) -> list[Array]:
     """Numbers whose sign may decide what becomes 0."""
     if isinstance(operation, LossGradient | Criterion):
         y, target = operation.y.value.reshape(-1), operation.target.reshape(-1)

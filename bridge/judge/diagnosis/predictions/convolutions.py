@@ -17,7 +17,7 @@ import numpy as np
 from bridge.exchange.model import Conv2d, Pair
 from bridge.judge.diagnosis.faults.layouts import IndexMap
 from bridge.judge.diagnosis.faults.padding import coordinates, window
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.reduced_precision import ReducedPrecision
@@ -30,10 +30,10 @@ class Patches:
 
     def __init__(self) -> None:
         self.key: tuple[Any, ...] = ()
-        self.operand: Bounded | None = None
+        self.operand: Predicted | None = None
         self.indices = self.patches = np.empty(0)
 
-    def get(self, operand: Bounded, key: tuple[Any, ...], indices: Array, gather: Callable[[Array], Array]) -> Array:
+    def get(self, operand: Predicted, key: tuple[Any, ...], indices: Array, gather: Callable[[Array], Array]) -> Array:
         """Return the last patches, if they are the same ones; `key` and the very objects `operand` and `indices` say
         so.
         """
@@ -44,7 +44,7 @@ class Patches:
 
 
 @dataclass(frozen=True)
-class Forward(Operation):
+class Forward(Prediction):
     """``z = conv2d(x, w) + b``.
 
     Attributes
@@ -57,7 +57,7 @@ class Forward(Operation):
     """
 
     layer: Conv2d
-    x: Bounded
+    x: Predicted
     w: Array
     b: Array | None
     mode: str = "zero"
@@ -89,7 +89,7 @@ class Forward(Operation):
                 patches[inside, :, r, s] = _elements(x, place, self.read)
         return patches
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         arithmetic = _summed(arithmetic, self.reduced)
         n = float(np.prod(self.w.shape[1:])) + (self.b is not None)
         value, error = _bounded_sum(self._sum, self.x, self.w, n, arithmetic)
@@ -97,8 +97,8 @@ class Forward(Operation):
         bias = self._bias()
         error += arithmetic.factor(n) * np.abs(bias)
         if self.reduced is not None:
-            return Bounded(*self.reduced.stored(value, error, None if self.b is None else bias))
-        return Bounded(value + bias, error)
+            return Predicted(*self.reduced.stored(value, error, None if self.b is None else bias))
+        return Predicted(value + bias, error)
 
     def values(self) -> Array:
         return self._out(self._sum(self.x.value, self.w), self._bias())
@@ -131,7 +131,7 @@ class Forward(Operation):
 
 
 @dataclass(frozen=True)
-class Data(Operation):
+class Data(Prediction):
     """``dx``, the gradient with respect to the input: `dz` spread by the stride, correlated with turned kernels.
 
     Attributes
@@ -141,7 +141,7 @@ class Data(Operation):
     """
 
     layer: Conv2d
-    dz: Bounded
+    dz: Predicted
     w: Array
     shift: Pair = (0, 0)
     read: IndexMap | None = None
@@ -182,7 +182,7 @@ class Data(Operation):
         output = reach // layer.stride[axis]
         return output, (reach % layer.stride[axis] == 0) & (output >= 0) & (output < self.dz.value.shape[2 + axis])
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         n = float(self.w.shape[0] // self.layer.groups * np.prod(self.w.shape[2:]))
         arithmetic, size = _summed(arithmetic, self.reduced), (self.shape[2], self.shape[3])
         value, error = _bounded_sum(self._sum, self.dz, self.w, n, arithmetic)
@@ -203,7 +203,7 @@ class Data(Operation):
 
 
 @dataclass(frozen=True)
-class Filter(Operation):
+class Filter(Prediction):
     """``dw[k,c,r,s] = sum dz[n,k,i,j] * x[n,c,i+r,j+s]``.
 
     Attributes
@@ -215,8 +215,8 @@ class Filter(Operation):
     """
 
     layer: Conv2d
-    x: Bounded
-    dz: Bounded
+    x: Predicted
+    dz: Predicted
     mode: str = "zero"
     shift: Pair = (0, 0)
     moved: Pair = (0, 0)
@@ -249,7 +249,7 @@ class Filter(Operation):
         """Return the multiplications of a full gradient."""
         return self.dz.value.size * int(np.prod(self.shape[1:]))
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         n = float(np.prod(self.dz.value.shape) // self.dz.value.shape[1])
         arithmetic = _summed(arithmetic, self.reduced)
         value, error = _bounded_sum(self._sum, self.x, self.dz.value, n, arithmetic, self.dz.error)
@@ -276,7 +276,7 @@ class Filter(Operation):
 
 
 def _bounded_sum(
-    product: Any, a: Bounded, b: Array, n: float, arithmetic: Arithmetic, b_error: Array | None = None
+    product: Any, a: Predicted, b: Array, n: float, arithmetic: Arithmetic, b_error: Array | None = None
 ) -> tuple[Array, Array]:
     """A sum of products and its bound, s(n)*c + (1 + s(n)) * propagated."""
     value = product(a.value, b)
@@ -290,7 +290,7 @@ def _bounded_sum(
     return value, arithmetic.with_underflow(error, n)
 
 
-def _absolute(a: Bounded) -> Array:
+def _absolute(a: Predicted) -> Array:
     """The largest that right operands may be."""
     return np.abs(a.value) if a.error is None else np.abs(a.value) + a.error
 
@@ -313,8 +313,8 @@ def _out(total: Array, reduced: ReducedPrecision | None) -> Array:
     return total if reduced is None else reduced.stored(total, 0.0)[0]
 
 
-def _bounded(reduced: ReducedPrecision | None, value: Array, error: Array) -> Bounded:
-    return Bounded(value, error) if reduced is None else Bounded(*reduced.stored(value, error))
+def _bounded(reduced: ReducedPrecision | None, value: Array, error: Array) -> Predicted:
+    return Predicted(value, error) if reduced is None else Predicted(*reduced.stored(value, error))
 
 
 def _elements(x: Array, place: tuple[Array, ...], read: IndexMap | None) -> Array:

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.oracle.error_model import Arithmetic
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class BiasGradient(Operation):
+class BiasGradient(Prediction):
     """``db[k] = sum dz[n,k,i,j]``, over some images and a part (h, w) of each."""
 
-    dz: Bounded
+    dz: Predicted
     images: tuple[int, ...] | None = None
     part: tuple[slice, slice] = (slice(None), slice(None))
     sequential: bool = False
@@ -26,12 +26,12 @@ class BiasGradient(Operation):
     def at(self, indices: Array) -> Array:
         return self._sum(self.dz.value)[indices]
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         n = float(self.dz.value.size // self.dz.value.shape[1])
         error = arithmetic.factor(n) * self._sum(np.abs(self.dz.value), exact=True)
         if self.dz.error is not None:
             error += (1 + arithmetic.factor(n)) * self._sum(self.dz.error, exact=True)
-        return Bounded(self._sum(self.dz.value), arithmetic.with_underflow(error, n))
+        return Predicted(self._sum(self.dz.value), arithmetic.with_underflow(error, n))
 
     def _sum(self, dz: Array, exact: bool = False) -> Array:
         chosen = dz if self.images is None else dz[list(self.images)]
@@ -42,41 +42,41 @@ class BiasGradient(Operation):
 
 
 @dataclass(frozen=True)
-class Relu(Operation):
+class Rectified(Prediction):
     """``a = max(z, 0)``, with a slope for negative z; the slope 1 leaves z as it is."""
 
-    z: Bounded
+    z: Predicted
     slope: float = 0.0
 
     def at(self, indices: Array) -> Array:
         return self._apply(self.z.value.reshape(-1)[indices])
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         z, value = self.z.value, self._apply(self.z.value)
         error = np.where(z < 0, 2 * arithmetic.u * np.abs(value), 0.0) if self.slope not in (0.0, 1.0) else None
         if self.z.error is not None:
             steepest = max(1.0, abs(self.slope))
             doubt = np.where(z > -self.z.error, steepest, abs(self.slope)) * self.z.error
             error = doubt if error is None else error + doubt
-        return Bounded(value, error)
+        return Predicted(value, error)
 
     def _apply(self, z: Array) -> Array:
         return np.where(z > 0, z, self.slope * z)
 
 
 @dataclass(frozen=True)
-class ReluBackward(Operation):
+class ReluBackward(Prediction):
     """``dz = da where the mask, else slope * da``; `source` is what the mask is made of."""
 
-    da: Bounded
-    source: Bounded
+    da: Predicted
+    source: Predicted
     slope: float = 0.0
     rule: str = "positive"
 
     def at(self, indices: Array) -> Array:
         return self._apply(self.da.value.reshape(-1)[indices], self.source.value.reshape(-1)[indices])
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         da, source = self.da.value, self.source.value
         value = self._apply(da, source)
         error = np.where(value != 0, 2 * arithmetic.u * np.abs(value), 0.0) if self.slope not in (0.0, 1.0) else None
@@ -88,7 +88,7 @@ class ReluBackward(Operation):
             jump = abs(1 - self.slope) * (np.abs(da) + (0.0 if self.da.error is None else self.da.error))
             doubt = np.where(unsure, jump, 0.0)
             error = doubt if error is None else error + doubt
-        return Bounded(value, error)
+        return Predicted(value, error)
 
     def _apply(self, da: Array, source: Array) -> Array:
         return da * np.where(MASKS[self.rule](source), 1.0, self.slope)
@@ -103,17 +103,17 @@ MASKS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def unwritten(y: Bounded, arithmetic: Arithmetic) -> Array:
+def unwritten(y: Predicted, arithmetic: Arithmetic) -> Array:
     """How far the output may be from the one in use: its bound, or of a candidate's own, the rounding of what it wrote.
     """
     return arithmetic.u * np.abs(y.value) if y.error is None else y.error
 
 
 @dataclass(frozen=True)
-class Loss(Operation):
+class SquaredError(Prediction):
     """``scale * sum((y - t)**2)``, of some images."""
 
-    y: Bounded
+    y: Predicted
     target: Array
     scale: float
     images: tuple[int, ...] | None = None
@@ -122,12 +122,12 @@ class Loss(Operation):
     def at(self, indices: Array) -> Array:
         return np.full(indices.shape, self._value())
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         d = np.abs(self.y.value - self.target)
         e = unwritten(self.y, arithmetic)
         rounding = (arithmetic.factor(d.size) + 3 * arithmetic.u) * float((d * d).sum())
         error = self.scale * (rounding + float((2 * d * e + e * e).sum()))
-        return Bounded(np.full(1, self._value()), np.full(1, error))
+        return Predicted(np.full(1, self._value()), np.full(1, error))
 
     def _value(self) -> float:
         d = self.y.value - self.target
@@ -144,18 +144,18 @@ class Loss(Operation):
 
 
 @dataclass(frozen=True)
-class LossGradient(Operation):
+class LossGradient(Prediction):
     """``dy = 2 * scale * (y - t)``."""
 
-    y: Bounded
+    y: Predicted
     target: Array
     scale: float
 
     def at(self, indices: Array) -> Array:
         return 2 * self.scale * (self.y.value.reshape(-1)[indices] - self.target.reshape(-1)[indices])
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         rounding = 5 * arithmetic.u
         value = 2 * self.scale * (self.y.value - self.target)
         error = rounding * np.abs(value) + 2 * self.scale * (1 + rounding) * unwritten(self.y, arithmetic)
-        return Bounded(value, arithmetic.with_underflow(error, 1))
+        return Predicted(value, arithmetic.with_underflow(error, 1))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Operations of graphs for the search, see `bridge.judge.diagnosis.predictions.operations`: by the formulas of `bridge.operations`.
-"""
+"""Predictions by the formulas of `bridge.operations`, for the search."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from bridge.exchange.model import Operation as Node
 from bridge.judge.diagnosis.predictions.elementwise import unwritten
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.from_own import FromOwn
@@ -27,7 +26,7 @@ PRODUCTS = (Linear, Matmul, ConvTranspose2d)
 
 
 @dataclass(frozen=True)
-class Formula(Operation):
+class Formula(Prediction):
     """What a layer gives, or a gradient of it.
 
     Attributes
@@ -42,9 +41,9 @@ class Formula(Operation):
     """
 
     node: Node
-    inputs: tuple[Bounded, ...]
+    inputs: tuple[Predicted, ...]
     parameters: Mapping[str, Array]
-    dy: Bounded | None = None
+    dy: Predicted | None = None
     gradient: int | str | None = None
     state: str = ""
     decided: bool = False
@@ -77,9 +76,9 @@ class Formula(Operation):
     def at(self, indices: Array) -> Array:
         return self._values.reshape(-1)[indices]
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         found = self._computed(arithmetic)
-        return Bounded(found.value.reshape(self.shape), found.error.reshape(self.shape), found.terms)
+        return Predicted(found.value.reshape(self.shape), found.error.reshape(self.shape), found.terms)
 
     @cached_property
     def _values(self) -> Array:
@@ -101,7 +100,7 @@ class Formula(Operation):
 
 
 @dataclass(frozen=True)
-class Criterion(Operation):
+class Criterion(Prediction):
     """A loss that is no mean squared error, or its gradient.
 
     Attributes
@@ -113,7 +112,7 @@ class Criterion(Operation):
     """
 
     loss: Loss
-    y: Bounded
+    y: Predicted
     target: Array
     gradient: bool = False
 
@@ -125,19 +124,19 @@ class Criterion(Operation):
     def at(self, indices: Array) -> Array:
         return self._computed(Arithmetic(0.0)).value.reshape(-1)[indices]
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         found = self._computed(arithmetic)
-        return Bounded(found.value.reshape(self.shape), found.error.reshape(self.shape))
+        return Predicted(found.value.reshape(self.shape), found.error.reshape(self.shape))
 
     def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
         formula = self.loss.backward if self.gradient else self.loss.forward
-        y = Bounded(self.y.value, unwritten(self.y, arithmetic))
+        y = Predicted(self.y.value, unwritten(self.y, arithmetic))
         found: bounded.Bounded = formula(_number(y, arithmetic), bounded.Bounded(self.target, 0.0, arithmetic))
         return found
 
 
 @dataclass(frozen=True)
-class Sum(Operation):
+class Joined(Prediction):
     """The gradient of what several layers take: all that come back are added.
 
     Attributes
@@ -146,29 +145,29 @@ class Sum(Operation):
     through : names of the layers through which
     """
 
-    parts: tuple[Operation, ...]
+    parts: tuple[Prediction, ...]
     through: tuple[str, ...]
 
     def at(self, indices: Array) -> Array:
         return reduce(add, [one.at(indices) for one in self.parts])
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         found = [_number(one.full(arithmetic), arithmetic) for one in self.parts]
         total = found[0].joined(found[1:])
-        return Bounded(total.value, total.error)
+        return Predicted(total.value, total.error)
 
 
-def decided(operation: Operation) -> Operation:
+def decided(operation: Prediction) -> Prediction:
     """Return the same in which of equal numbers the first is the largest, as it is in PyTorch."""
-    if isinstance(operation, Sum):
+    if isinstance(operation, Joined):
         return replace(operation, parts=tuple(decided(one) for one in operation.parts))
     return replace(operation, decided=True) if isinstance(operation, Formula) else operation
 
 
-def _changed(one: Bounded, change: Callable[[Array], Array]) -> Bounded:
+def _changed(one: Predicted, change: Callable[[Array], Array]) -> Predicted:
     error = None if one.error is None else change(np.broadcast_to(one.error, one.value.shape))
-    return Bounded(change(one.value), error)
+    return Predicted(change(one.value), error)
 
 
-def _number(one: Bounded, arithmetic: Arithmetic) -> bounded.Bounded:
+def _number(one: Predicted, arithmetic: Arithmetic) -> bounded.Bounded:
     return bounded.Bounded(one.value, 0.0 if one.error is None else one.error, arithmetic, one.terms)

@@ -11,7 +11,7 @@ import numpy as np
 from bridge.exchange.model import Pair
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.faults.layouts import AxisLayout, IndexMap
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.records import Kind
 from bridge.judge.oracle.error_model import Arithmetic
 
@@ -34,7 +34,7 @@ class Hypothesis:
 
     kinds: tuple[Kind, ...]
     detail: str
-    operation: Operation
+    operation: Prediction
     fitted: bool = False
     layout: AxisLayout | None = None
     altered: bool = False
@@ -44,13 +44,13 @@ class Hypothesis:
         """Return what explanations are sorted by, the simple ones first."""
         return len(self.kinds), self.fitted
 
-    def then(self, key: str, detail: str, operation: Operation, *, fitted: bool = False) -> Hypothesis:
+    def then(self, key: str, detail: str, operation: Prediction, *, fitted: bool = False) -> Hypothesis:
         """Return the hypothesis with one more fault on top."""
         kinds = join(self.kinds, (kind(key),))
         return Hypothesis(kinds, joined(self.detail, detail), operation, fitted or self.fitted)
 
 
-def hypothesis(key: str, detail: str, operation: Operation, *, fitted: bool = False) -> Hypothesis:
+def hypothesis(key: str, detail: str, operation: Prediction, *, fitted: bool = False) -> Hypothesis:
     """Return a hypothesis of one kind."""
     return Hypothesis((kind(key),), detail, operation, fitted)
 
@@ -66,46 +66,46 @@ def joined(*details: str) -> str:
 
 
 @dataclass(frozen=True)
-class Scaled(Operation):
+class Scaled(Prediction):
     """Another operation's tensor times a number that is known to a few roundings."""
 
-    inner: Operation
+    inner: Prediction
     factor: float
 
     def at(self, indices: Array) -> Array:
         return self.factor * self.inner.at(indices)
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         inner = self.inner.full(arithmetic)
         value = self.factor * inner.value
         error = 4 * arithmetic.u * np.abs(value)
-        return Bounded(value, error if inner.error is None else error + abs(self.factor) * inner.error)
+        return Predicted(value, error if inner.error is None else error + abs(self.factor) * inner.error)
 
 
 @dataclass(frozen=True)
-class Added(Operation):
+class Added(Prediction):
     """Another operation's tensor, and old contents of its memory times a number."""
 
-    inner: Operation
+    inner: Prediction
     old: Array
     factor: float = 1.0
 
     def at(self, indices: Array) -> Array:
         return self.inner.at(indices) + self.factor * self.old.reshape(-1)[indices]
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         inner = self.inner.full(arithmetic)
         value = inner.value + self.factor * self.old.reshape(inner.value.shape)
         # n additions onto the old contents instead of onto 0
         error = 4 * arithmetic.u * (np.abs(value) + np.abs(self.old.reshape(value.shape)))
-        return Bounded(value, error if inner.error is None else error + inner.error)
+        return Predicted(value, error if inner.error is None else error + inner.error)
 
 
 @dataclass(frozen=True)
-class Passed(Operation):
+class Passed(Prediction):
     """Another operation's numbers after a rounding, a quantisation, a change of bytes."""
 
-    inner: Operation
+    inner: Prediction
     change: object
     relative: float = 0.0
     absolute: float = 0.0
@@ -113,12 +113,12 @@ class Passed(Operation):
     def at(self, indices: Array) -> Array:
         return self._changed(self.inner.at(indices))
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         """Return all values, with their bound: one next to a rounding boundary may go either way."""
         inner = self.inner.full(arithmetic)
         value = self._changed(inner.value)
         error = self.relative * np.abs(value) + self.absolute
-        return Bounded(value, error if inner.error is None else error + inner.error)
+        return Predicted(value, error if inner.error is None else error + inner.error)
 
     def slack(self, value: Array) -> Array | float:
         """Return one step of the rounding at some values."""
@@ -129,26 +129,26 @@ class Passed(Operation):
 
 
 @dataclass(frozen=True)
-class Read(Operation):
+class Read(Prediction):
     """What another operation makes, read in another order."""
 
-    inner: Operation
+    inner: Prediction
     layout: IndexMap
 
     def at(self, indices: Array) -> Array:
         return self.inner.at(self.layout.source(indices, self.shape))
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         inner = self.inner.full(arithmetic)
         error = None if inner.error is None else self.layout(np.broadcast_to(inner.error, self.shape))
-        return Bounded(self.layout(inner.value), error)
+        return Predicted(self.layout(inner.value), error)
 
 
 @dataclass(frozen=True)
-class Moved(Operation):
+class Moved(Prediction):
     """Another operation's tensor, moved by pixels (h, w); what comes in is zero, or from the other side."""
 
-    inner: Operation
+    inner: Prediction
     shift: Pair
     circular: bool
 
@@ -156,7 +156,7 @@ class Moved(Operation):
         source, inside = self._source(indices)
         return np.where(inside, self.inner.at(source), 0.0)
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         inner = self.inner.full(arithmetic)
         source, inside = self._source(np.arange(inner.value.size))
         value, error = (
@@ -164,7 +164,7 @@ class Moved(Operation):
             for x in (inner.value, inner.error)
         )
         assert value is not None
-        return Bounded(value.reshape(self.shape), None if error is None else error.reshape(self.shape))
+        return Predicted(value.reshape(self.shape), None if error is None else error.reshape(self.shape))
 
     def _source(self, indices: Array) -> tuple[Array, Array]:
         place = list(np.unravel_index(indices, self.shape))
@@ -178,23 +178,23 @@ class Moved(Operation):
 
 
 @dataclass(frozen=True)
-class Framed(Operation):
+class Framed(Prediction):
     """Another operation's tensor in the interior of images, `rest` on a border (top, bottom, left, right)."""
 
-    inner: Operation
+    inner: Prediction
     border: tuple[int, int, int, int]
-    rest: Operation | None = None
+    rest: Prediction | None = None
 
     def at(self, indices: Array) -> Array:
         inside = self._inside(indices)
         return np.where(inside, self.inner.at(indices), 0.0 if self.rest is None else self.rest.at(indices))
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         inner = self.inner.full(arithmetic)
         inside = self._inside(np.arange(inner.value.size)).reshape(self.shape)
         rest = np.zeros(1) if self.rest is None else self.rest.full(arithmetic).value
         error = None if inner.error is None else np.where(inside, inner.error, 4 * arithmetic.u * np.abs(rest))
-        return Bounded(np.where(inside, inner.value, rest), error)
+        return Predicted(np.where(inside, inner.value, rest), error)
 
     def _inside(self, indices: Array) -> Array:
         *_, i, j = np.unravel_index(indices, self.shape)
@@ -203,35 +203,35 @@ class Framed(Operation):
 
 
 @dataclass(frozen=True)
-class Within(Operation):
+class Within(Prediction):
     """Another operation's tensor in a part of the elements, `rest` in all others."""
 
-    inner: Operation
-    rest: Operation
+    inner: Prediction
+    rest: Prediction
     part: Array
 
     def at(self, indices: Array) -> Array:
         return np.where(self.part.reshape(-1)[indices], self.inner.at(indices), self.rest.at(indices))
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         inner, rest = self.inner.full(arithmetic), self.rest.full(arithmetic)
         errors = [np.zeros(1) if one.error is None else one.error for one in (inner, rest)]
-        return Bounded(np.where(self.part, inner.value, rest.value), np.where(self.part, *errors))
+        return Predicted(np.where(self.part, inner.value, rest.value), np.where(self.part, *errors))
 
 
-def with_operand(operation: Operation, name: str, change: object) -> Operation:
-    """Return the operation with one operand, a `Bounded` or an array, changed by a function of arrays."""
+def with_operand(operation: Prediction, name: str, change: object) -> Prediction:
+    """Return the operation with one operand, a `Predicted` or an array, changed by a function of arrays."""
     if hasattr(operation, "with_operand"):
-        changed: Operation = operation.with_operand(name, change)
+        changed: Prediction = operation.with_operand(name, change)
         return changed
     operand = getattr(operation, name)
-    if isinstance(operand, Bounded):
+    if isinstance(operand, Predicted):
         error = None if operand.error is None else change(np.broadcast_to(operand.error, operand.value.shape))  # type: ignore[operator]
-        return operation.replaced(**{name: Bounded(change(operand.value), error)})  # type: ignore[operator]
+        return operation.replaced(**{name: Predicted(change(operand.value), error)})  # type: ignore[operator]
     return operation.replaced(**{name: change(operand)})  # type: ignore[operator]
 
 
-def with_layer(operation: Operation, **geometry: object) -> Operation:
+def with_layer(operation: Prediction, **geometry: object) -> Prediction:
     """Return the operation with another stride, padding or dilation."""
     return operation.replaced(layer=replace(operation.layer, **geometry))  # type: ignore[attr-defined]
 

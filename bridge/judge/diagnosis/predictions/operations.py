@@ -8,7 +8,7 @@ An operation is an immutable record of its operands and its geometry. A fault ma
 * as a whole with its bound (`full`): only what explains those is confirmed by all.
 
 Arrays are whole batches, (n, c, h, w), float64. Bounds as in `oracle.step`, with one n for all elements of a tensor.
-Convolutions are in `bridge.judge.diagnosis.predictions.convolutions`, all else in `bridge.judge.diagnosis.predictions.elementwise`.
+Convolutions are in `convolutions` beside this file, formulas of graphs in `formulas`, all else in `elementwise`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Bounded:
+class Predicted:
     """A tensor and the bound on its error; None is exact. `terms` as `bridge.judge.oracle.bounded` has it."""
 
     value: Array
@@ -34,7 +34,7 @@ class Bounded:
 
 
 @dataclass(frozen=True)
-class Operation(ABC):
+class Prediction(ABC):
     """What makes one tensor.
 
     Attributes
@@ -49,7 +49,7 @@ class Operation(ABC):
         """Return the values at flat indices of the tensor."""
 
     @abstractmethod
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         """Return all values, with their bound."""
 
     def values(self) -> Array:
@@ -68,7 +68,7 @@ class Operation(ABC):
 
 
 @dataclass(frozen=True)
-class Given(Operation):
+class Given(Prediction):
     """Known numbers: first weights, new weights, a tensor of another step."""
 
     value: Array
@@ -77,5 +77,5 @@ class Given(Operation):
     def at(self, indices: Array) -> Array:
         return self.value.reshape(-1)[indices]
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
-        return Bounded(self.value, self.error)
+    def full(self, arithmetic: Arithmetic) -> Predicted:
+        return Predicted(self.value, self.error)

@@ -15,9 +15,15 @@ from bridge.exchange.model import Operation as Node
 from bridge.exchange.model import Relu as ReluNode
 from bridge.judge.diagnosis.faults.convolution_faults import in_reduced_precision
 from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.predictions.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
-from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Sum
-from bridge.judge.diagnosis.predictions.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.elementwise import (
+    BiasGradient,
+    LossGradient,
+    Rectified,
+    ReluBackward,
+    SquaredError,
+)
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Joined
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.reduced_precision import HALF
@@ -43,9 +49,9 @@ class StepGraph:
     pair: FilePair
     step: int
     weights: Parameters
-    planted: dict[str, Operation] = field(default_factory=dict)
+    planted: dict[str, Prediction] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
-    known: dict[str, Bounded] = field(default_factory=dict)
+    known: dict[str, Predicted] = field(default_factory=dict)
     bounded: bool = True
 
     @property
@@ -74,23 +80,23 @@ class StepGraph:
         shape = self.pair.shapes[name]
         return np.atleast_1d(self.pair.candidate.read(f"steps/{self.step}/{name}", shape).astype(np.float64))
 
-    def value(self, name: str) -> Bounded:
+    def value(self, name: str) -> Predicted:
         """Return a tensor: the candidate's own, else a computed one."""
         if name not in self.known:
             self.known[name] = self._value(name)
         return self.known[name]
 
-    def _value(self, name: str) -> Bounded:
+    def _value(self, name: str) -> Predicted:
         if name in (INPUT, TARGET):
             images = range(self.pair.batch_shape[0])
-            return Bounded(np.stack([self.pair.batch(self.step, name, image) for image in images]))
+            return Predicted(np.stack([self.pair.batch(self.step, name, image) for image in images]))
         own = None if name in self.planted else self.own(name)
         if own is not None:
-            return Bounded(own)
+            return Predicted(own)
         operation = self.planted[name] if name in self.planted else self.operation(name)
-        return operation.full(self.arithmetic) if self.bounded else Bounded(operation.values())
+        return operation.full(self.arithmetic) if self.bounded else Predicted(operation.values())
 
-    def planting(self, name: str, operation: Operation, bounded: bool = True) -> StepGraph:
+    def planting(self, name: str, operation: Prediction, bounded: bool = True) -> StepGraph:
         """Return the same step with one operation replaced; what does not follow from it is shared."""
         follow = self.after(name)
         known = {other: value for other, value in self.known.items() if other not in follow}
@@ -126,13 +132,13 @@ class StepGraph:
         """The layers that take an output, or the network's input."""
         return [node for node in self.model.graph.nodes if name in node.inputs]
 
-    def operation(self, name: str) -> Operation:
+    def operation(self, name: str) -> Prediction:
         """Return the right operation that makes a tensor, with its operands; where all is stored in 16 bits, in that.
         """
         right, reduced = self._operation(name), HALF.get(self.pair.lower or "")
         return in_reduced_precision(right, reduced) if reduced and isinstance(right, Forward | Data | Filter) else right
 
-    def _operation(self, name: str) -> Operation:
+    def _operation(self, name: str) -> Prediction:
         shape = self.pair.shapes[name] or (1,)
         sort, _, rest = name.partition("/")
         if name == "loss":
@@ -148,30 +154,30 @@ class StepGraph:
         parts = tuple(self._backward(shape, node, i) for node, i in ways)
         if not parts:
             return self._loss(shape, gradient=True)
-        return parts[0] if len(parts) == 1 else Sum(shape, parts, tuple(node.name for node, _ in ways))
+        return parts[0] if len(parts) == 1 else Joined(shape, parts, tuple(node.name for node, _ in ways))
 
-    def _loss(self, shape: tuple[int, ...], *, gradient: bool) -> Operation:
+    def _loss(self, shape: tuple[int, ...], *, gradient: bool) -> Prediction:
         y, target = self._values("loss")
         if self.model.loss != MeanSquaredError.kind:
             return Criterion(shape, self.model.criterion, y, target.value, gradient)
-        return (LossGradient if gradient else Loss)(shape, y, target.value, self.pair.loss_scale)
+        return (LossGradient if gradient else SquaredError)(shape, y, target.value, self.pair.loss_scale)
 
-    def _values(self, name: str) -> list[Bounded]:
+    def _values(self, name: str) -> list[Predicted]:
         return [self.value(other) for other in self.inputs(name)]
 
-    def _forward(self, shape: tuple[int, ...], node: Node) -> Operation:
+    def _forward(self, shape: tuple[int, ...], node: Node) -> Prediction:
         given = self._values(f"forward/{node.name}")
         if isinstance(node, Conv2d):
             return Forward(shape, node, given[0], self.weights[f"{node.name}/weight"], self._bias(node))
-        return Relu(shape, given[0]) if isinstance(node, ReluNode) else self._formula(shape, node)
+        return Rectified(shape, given[0]) if isinstance(node, ReluNode) else self._formula(shape, node)
 
-    def _gradient(self, shape: tuple[int, ...], node: Node, parameter: str) -> Operation:
+    def _gradient(self, shape: tuple[int, ...], node: Node, parameter: str) -> Prediction:
         if not isinstance(node, Conv2d):
             return self._formula(shape, node, parameter)
         *x, dz = self._values(f"grads/{node.name}/{parameter}")
         return Filter(shape, node, x[0], dz) if x else BiasGradient(shape, dz)
 
-    def _backward(self, shape: tuple[int, ...], node: Node, position: int) -> Operation:
+    def _backward(self, shape: tuple[int, ...], node: Node, position: int) -> Prediction:
         """Back through a layer to one of its inputs."""
         upstream, *given = (self.value(name) for name in _backward_inputs(node))
         if isinstance(node, Conv2d):

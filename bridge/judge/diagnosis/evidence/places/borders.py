@@ -13,7 +13,7 @@ from bridge.judge.diagnosis.evidence.view import EXACT, Array, Seen, View
 from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
 from bridge.judge.diagnosis.predictions.hypothesis import with_layer
-from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 
 #: Numbers of an image batch, and products of a filter gradient, up to which other borders are tried
 MANY, COSTLY = 2**21, 2**26
@@ -41,7 +41,7 @@ def borders(view: View, case: Case) -> Iterator[Seen]:
     sides = _at_one_side(view, right) if isinstance(right, Forward) else _memory_at_sides(
         right.x.value, right.layer.padding)
     for where, said, image in (*images, *sides):
-        other = with_layer(right, padding=(0, 0)).replaced(x=Bounded(image))
+        other = with_layer(right, padding=(0, 0)).replaced(x=Predicted(image))
         rest = view.rest(other.at(view.at))
         if rest <= EXACT and not _spares(view, other):
             continue
@@ -76,7 +76,7 @@ def _of_gradients(view: View, right: Data) -> Iterator[Seen]:
     for where, said, dz in (*images, *_memory_at_sides(right.dz.value, around)):
         yield Seen(f"it is what dz gives that goes on beyond its border{where} with {said}, in place of 0",
                    "how outputs outside of the image are told from those inside: rows and columns each need a check",
-                   view.rest(right.replaced(shape=shape, dz=Bounded(dz)).at(at)))
+                   view.rest(right.replaced(shape=shape, dz=Predicted(dz)).at(at)))
 
 
 def _memory_at_sides(x: Array, padding: tuple[int, int]) -> Iterator[tuple[str, str, Array]]:

@@ -12,7 +12,7 @@ from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.evidence.view import PER_NUMBER, Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import indices
 from bridge.judge.diagnosis.predictions.convolutions import Filter
-from bridge.judge.diagnosis.predictions.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 
 #: Rows and columns from each end that are told apart, and products of a gradient up to which they are
 WIDTH, COSTLY = 2, 2**24
@@ -69,4 +69,4 @@ def _piece(right: Filter, row: slice, column: slice) -> Array:
     """What one piece of each plane of dz gives."""
     only = np.zeros_like(right.dz.value)
     only[:, :, row, column] = right.dz.value[:, :, row, column]
-    return right.replaced(dz=Bounded(only)).values()
+    return right.replaced(dz=Predicted(only)).values()
