@@ -6,7 +6,7 @@
 !> A multiply-add is two operations; the triad a = b + s*c counts 24 bytes for an element, as STREAM does.
 !>
 !> Twelve independent chains hide the latency of a multiply-add. LANES (of the preprocessor) is the number of float32
-!> that a vector register holds; `benchmarks/cpu/machine_peak.py` tries them all.
+!> that a vector register holds; `benchmarks/cpu/tools/machine_peak.py` tries them all.
 program machine_peak
    use, intrinsic :: iso_fortran_env, only : dp => real64, error_unit, i8 => int64, sp => real32
    !$ use omp_lib, only : omp_get_max_threads

@@ -30,7 +30,7 @@ KINDS: dict[type, str] = {Net: "net", Training: "training", Conv: "conv", Operat
 
 def worker(name: str, threads: int) -> Process:
     """The process of a framework, with as many processors as threads."""
-    return Process(("-m", "benchmarks.cpu.worker", name, str(threads)),
+    return Process(("-m", "benchmarks.cpu.tools.worker", name, str(threads)),
                    processors.environment(threads) | ENVIRONMENT.get(name, {}), pausing=True)
 
 

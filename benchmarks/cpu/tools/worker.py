@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The process of a framework on the CPU: ``python -m benchmarks.cpu.worker NAME THREADS``, which `.runs` starts.
+"""The process of a framework on the CPU: ``python -m benchmarks.cpu.tools.worker NAME THREADS``, which `.runs` starts.
 
 Its requests:
 
