@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from benchmarks.cpu.runs import call
-from benchmarks.cpu.worker import memory
+from benchmarks.cpu.tools.runs import call
+from benchmarks.cpu.tools.worker import memory
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.interleaved import warm_summaries
 from benchmarks.harness.tables import milliseconds, optional, table, times

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu.runs import call
+from benchmarks.cpu.tools.runs import call
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.interleaved import warm_summaries
 from benchmarks.harness.tables import optional, table, times

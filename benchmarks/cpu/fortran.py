@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bridge
-from benchmarks.cpu.runs import call
+from benchmarks.cpu.tools.runs import call
 from benchmarks.harness import data
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.errors import NotHere

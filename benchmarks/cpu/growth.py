@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu import pictures
-from benchmarks.cpu.runs import compare, workers
+from benchmarks.cpu.tools import pictures
+from benchmarks.cpu.tools.runs import compare, workers
 from benchmarks.frameworks.cpu import CHANNELS_LAST, OURS
 from benchmarks.harness import processors
 from benchmarks.harness.document import Goal, Options

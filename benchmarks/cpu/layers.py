@@ -15,9 +15,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu import pictures
-from benchmarks.cpu.machine_peak import FLOATS, TRIAD, MachinePeak
-from benchmarks.cpu.runs import compare, workers
+from benchmarks.cpu.tools import pictures
+from benchmarks.cpu.tools.machine_peak import FLOATS, TRIAD, MachinePeak
+from benchmarks.cpu.tools.runs import compare, workers
 from benchmarks.frameworks.cpu import CHANNELS_LAST, EAGER, KERNEL, OURS
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.errors import NotHere

@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu.runs import call, compare, workers
 from benchmarks.cpu.step import least
+from benchmarks.cpu.tools.runs import call, compare, workers
 from benchmarks.frameworks import bridge_profile
 from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, COMPILED_LAST, EAGER, OURS
 from benchmarks.harness.document import Goal, Options

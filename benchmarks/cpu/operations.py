@@ -18,8 +18,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu.machine_peak import TRIAD, MachinePeak
-from benchmarks.cpu.runs import compare, workers
+from benchmarks.cpu.tools.machine_peak import TRIAD, MachinePeak
+from benchmarks.cpu.tools.runs import compare, workers
 from benchmarks.frameworks.cpu import BLAS, CHANNELS_LAST, COMPILED, EAGER, OURS
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.errors import NotHere

@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cpu import pictures
-from benchmarks.cpu.runs import compare, workers
-from benchmarks.cpu.shapes import QUICK, SHAPES, name
+from benchmarks.cpu.tools import pictures
+from benchmarks.cpu.tools.runs import compare, workers
+from benchmarks.cpu.tools.shapes import QUICK, SHAPES, name
 from benchmarks.frameworks.cpu import CHANNELS_LAST, EAGER, OURS, OURS_LAST
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.processes import Process

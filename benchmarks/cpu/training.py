@@ -23,8 +23,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import bridge
-from benchmarks.cpu import large_training
-from benchmarks.cpu.runs import call
+from benchmarks.cpu.tools import large_training
+from benchmarks.cpu.tools.runs import call
 from benchmarks.frameworks.cpu import CHANNELS_LAST, EAGER, OURS
 from benchmarks.harness.document import Goal, Options
 from benchmarks.harness.tables import optional, table

@@ -77,7 +77,7 @@ def apart_from(*kinks: float) -> Draw:
 
 
 @dataclass(frozen=True)
-class Case:
+class Setup:
     """An operation with the shapes of its inputs.
 
     Attributes
@@ -111,70 +111,70 @@ BOTH = ("first", "other")
 ALIKE, BROADCAST = ((2, 3, 4, 5), (2, 3, 4, 5)), ((1, 3, 4, 1), (2, 3, 1, 5))
 
 
-def _pointwise(one: type[Operation], row: Row) -> Case:
+def _pointwise(one: type[Operation], row: Row) -> Setup:
     settings = [setting["cases"][0] for setting in row.get("settings", {}).values()]
     draw = positive if row.get("positive") else apart_from(*row["kinks"]) if "kinks" in row else normal
-    return Case(one("it", *settings), (IMAGE,), draw)
+    return Setup(one("it", *settings), (IMAGE,), draw)
 
 
-def _arithmetic(one: type[Operation], draw: Draw = normal) -> tuple[Case, ...]:
-    return (Case(one("it", inputs=BOTH), ALIKE, draw), Case(one("it", inputs=BOTH), BROADCAST, draw, "broadcast"))
+def _arithmetic(one: type[Operation], draw: Draw = normal) -> tuple[Setup, ...]:
+    return (Setup(one("it", inputs=BOTH), ALIKE, draw), Setup(one("it", inputs=BOTH), BROADCAST, draw, "broadcast"))
 
 
 #: Of every operation, by its type in an exchange file; the first is the one of the tests
-CASES: dict[str, tuple[Case, ...]] = {
+CASES: dict[str, tuple[Setup, ...]] = {
     **{kind: (_pointwise(OPERATIONS[kind], row),) for kind, row in rows("functions").items()
        if issubclass(OPERATIONS[kind], Pointwise)},
-    "adaptive_avg_pool2d": (Case(AdaptiveAvgPool2d("it", (5, 7)), ((2, 3, 8, 6),)),),
+    "adaptive_avg_pool2d": (Setup(AdaptiveAvgPool2d("it", (5, 7)), ((2, 3, 8, 6),)),),
     "add": _arithmetic(Add),
-    "amax": (Case(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
-    "amin": (Case(Amin("it", (2,)), ((2, 3, 4, 2),), distinct),
-             Case(Amin("it", (0, 3), True), ((2, 3, 4, 2),), distinct, "keepdim")),
-    "avg_pool2d": (Case(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),),
+    "amax": (Setup(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
+    "amin": (Setup(Amin("it", (2,)), ((2, 3, 4, 2),), distinct),
+             Setup(Amin("it", (0, 3), True), ((2, 3, 4, 2),), distinct, "keepdim")),
+    "avg_pool2d": (Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),),
     "batch_norm2d": (
-        Case(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
-        Case(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
-    "concat": (Case(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),),
-    "conv2d": (Case(Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2), ((2, 4, 7, 6),)),
-               Case(Conv2d("it", 4, 5, (3, 2), padding=(1, 1), bias=False), (IMAGE,), about="no bias")),
+        Setup(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
+        Setup(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
+    "concat": (Setup(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),),
+    "conv2d": (Setup(Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2), ((2, 4, 7, 6),)),
+               Setup(Conv2d("it", 4, 5, (3, 2), padding=(1, 1), bias=False), (IMAGE,), about="no bias")),
     "conv_transpose2d": (
-        Case(ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2), ((2, 4, 3, 5),)),
-        Case(ConvTranspose2d("it", 4, 5, (3, 2), bias=False), ((2, 4, 3, 5),), about="no bias")),
+        Setup(ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2), ((2, 4, 3, 5),)),
+        Setup(ConvTranspose2d("it", 4, 5, (3, 2), bias=False), ((2, 4, 3, 5),), about="no bias")),
     "divide": _arithmetic(Divide, positive),
-    "dropout": (Case(Dropout("it", 0.4), (IMAGE,)),),
-    "dropout2d": (Case(Dropout2d("it", 0.4), (IMAGE,)),),
-    "flatten": (Case(Flatten("it"), (IMAGE,)),),
-    "global_avg_pool2d": (Case(GlobalAvgPool2d("it"), (IMAGE,)),),
-    "group_norm": (Case(GroupNorm("it", 2, 4), (FEW,)),
-                   Case(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
-    "layer_norm": (Case(LayerNorm("it", (3, 2), 1e-3), (FEW,)),
-                   Case(LayerNorm("it", (5,), bias=False), ((4, 3, 5),), about="no bias"),
-                   Case(LayerNorm("it", (5,), elementwise_affine=False), ((4, 5),), about="no parameters")),
-    "linear": (Case(Linear("it", 16, 5), ((3, 16),)),
-               Case(Linear("it", 6, 5, bias=False), (IMAGE,), about="rows of images, no bias")),
-    "log_softmax": (Case(LogSoftmax("it"), (IMAGE,)),),
-    "matmul": (Case(Matmul("it", inputs=BOTH), ((2, 3, 4, 5), (2, 3, 5, 6))),),
-    "max": (Case(Max("it", (-3,)), ((2, 3, 4, 2),), distinct),
-            Case(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
-    "max_pool2d": (Case(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),),
-    "mean": (Case(Mean("it", (0, 2), True), (IMAGE,)),),
-    "min": (Case(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),
+    "dropout": (Setup(Dropout("it", 0.4), (IMAGE,)),),
+    "dropout2d": (Setup(Dropout2d("it", 0.4), (IMAGE,)),),
+    "flatten": (Setup(Flatten("it"), (IMAGE,)),),
+    "global_avg_pool2d": (Setup(GlobalAvgPool2d("it"), (IMAGE,)),),
+    "group_norm": (Setup(GroupNorm("it", 2, 4), (FEW,)),
+                   Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
+    "layer_norm": (Setup(LayerNorm("it", (3, 2), 1e-3), (FEW,)),
+                   Setup(LayerNorm("it", (5,), bias=False), ((4, 3, 5),), about="no bias"),
+                   Setup(LayerNorm("it", (5,), elementwise_affine=False), ((4, 5),), about="no parameters")),
+    "linear": (Setup(Linear("it", 16, 5), ((3, 16),)),
+               Setup(Linear("it", 6, 5, bias=False), (IMAGE,), about="rows of images, no bias")),
+    "log_softmax": (Setup(LogSoftmax("it"), (IMAGE,)),),
+    "matmul": (Setup(Matmul("it", inputs=BOTH), ((2, 3, 4, 5), (2, 3, 5, 6))),),
+    "max": (Setup(Max("it", (-3,)), ((2, 3, 4, 2),), distinct),
+            Setup(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
+    "max_pool2d": (Setup(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),),
+    "mean": (Setup(Mean("it", (0, 2), True), (IMAGE,)),),
+    "min": (Setup(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),
     "multiply": _arithmetic(Multiply),
-    "prelu": (Case(Prelu("it", 4), (IMAGE,), apart_from(0.0)),),
-    "reflection_pad2d": (Case(ReflectionPad2d("it", (3, 1, 0, 15)), ((1, 2, 16, 5),)),),
-    "replication_pad2d": (Case(ReplicationPad2d("it", (3, 1, 0, 20)), ((2, 3, 4, 5),)),),
-    "reshape": (Case(Reshape("it", (8, -1, 4)), ((2, 4, 6, 8),)),),
-    "softmax": (Case(Softmax("it"), (IMAGE,)),),
-    "spline": (Case(Spline("it", 2, 3, 4, 2, -0.8, 1.0), ((2, 2),)),
-               Case(Spline("it", 2, 1, 4, 3, -2.0, 2.0, scale_spline=False), ((1, 2, 2),), about="degree 3, no scale")),
+    "prelu": (Setup(Prelu("it", 4), (IMAGE,), apart_from(0.0)),),
+    "reflection_pad2d": (Setup(ReflectionPad2d("it", (3, 1, 0, 15)), ((1, 2, 16, 5),)),),
+    "replication_pad2d": (Setup(ReplicationPad2d("it", (3, 1, 0, 20)), ((2, 3, 4, 5),)),),
+    "reshape": (Setup(Reshape("it", (8, -1, 4)), ((2, 4, 6, 8),)),),
+    "softmax": (Setup(Softmax("it"), (IMAGE,)),),
+    "spline": (Setup(Spline("it", 2, 3, 4, 2, -0.8, 1.0), ((2, 2),)),
+               Setup(Spline("it", 2, 1, 4, 3, -2.0, 2.0, scale_spline=False), ((1, 2, 2),), about="cubic, no scale")),
     "subtract": _arithmetic(Subtract),
-    "sum": (Case(Sum("it", (-1, 1)), (IMAGE,)), Case(Sum("it", (0, 2), True), (IMAGE,), about="keepdim")),
-    "transpose": (Case(Transpose("it", 1, -1), (IMAGE,)),),
+    "sum": (Setup(Sum("it", (-1, 1)), (IMAGE,)), Setup(Sum("it", (0, 2), True), (IMAGE,), about="keepdim")),
+    "transpose": (Setup(Transpose("it", 1, -1), (IMAGE,)),),
     "upsample_bilinear2d": (
-        Case(UpsampleBilinear2d("it", (2, 3)), ((2, 3, 4, 5),)),
-        Case(UpsampleBilinear2d("it", (2, 3), True), ((2, 3, 4, 5),), about="align_corners")),
-    "upsample_nearest2d": (Case(UpsampleNearest2d("it", (2, 3)), ((2, 3, 4, 5),)),),
-    "zero_pad2d": (Case(ZeroPad2d("it", (3, 1, 0, 2)), ((2, 3, 4, 5),)),),
+        Setup(UpsampleBilinear2d("it", (2, 3)), ((2, 3, 4, 5),)),
+        Setup(UpsampleBilinear2d("it", (2, 3), True), ((2, 3, 4, 5),), about="align_corners")),
+    "upsample_nearest2d": (Setup(UpsampleNearest2d("it", (2, 3)), ((2, 3, 4, 5),)),),
+    "zero_pad2d": (Setup(ZeroPad2d("it", (3, 1, 0, 2)), ((2, 3, 4, 5),)),),
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from bridge.engine.network.passes import OperationPasses, loss_pass
-from bridge.gradcheck.cases import LOSS_SHAPE, Case, draw_loss
+from bridge.gradcheck.cases import LOSS_SHAPE, Setup, draw_loss
 from bridge.gradcheck.check import gradcheck
 from bridge.gradcheck.oracle import LossOracle, OperationOracle, ratios
 from bridge.gradcheck.results import GradcheckReport
@@ -33,7 +33,7 @@ class OperationFunctions:
     arguments : the point
     """
 
-    def __init__(self, case: Case, settings: Settings) -> None:
+    def __init__(self, case: Setup, settings: Settings) -> None:
         node, rng = case.node, settings.generator(case.title)
         self._passes, self._oracle = OperationPasses(node, settings.device), OperationOracle(node)
         shape = node.output_shape(*case.shapes)
@@ -79,7 +79,7 @@ class OperationFunctions:
         return list(arguments[:self._count]), learned | self._fixed
 
 
-def check_operation(case: Case, settings: Settings) -> GradcheckReport:
+def check_operation(case: Setup, settings: Settings) -> GradcheckReport:
     """Check one case of an operation."""
     one = OperationFunctions(case, settings)
     report = gradcheck(one.forward, one.backward, one.arguments, names=one.names, title=case.title,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import NO_STEP, Comparison
 from bridge.judge.measure.outcome import Outcome

@@ -18,7 +18,7 @@ from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.deciding import with_deciding
 from bridge.judge.diagnosis import BUDGET, diagnose
 from bridge.judge.diagnosis.background import adequacy_in_background, adequacy_of
-from bridge.judge.diagnosis.stored_16_bit import prefer_precision
+from bridge.judge.diagnosis.faults.stored_16_bit import prefer_precision
 from bridge.judge.exact_probe import judge_probe
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.file_pair import FilePair, is_probe, open_pair

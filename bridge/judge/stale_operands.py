@@ -14,12 +14,12 @@ import numpy as np
 
 from bridge.common.number_format import short
 from bridge.judge.arithmetic.own_inputs import are_known, graph_of
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import BiasGradient
-from bridge.judge.diagnosis.formulas import Sum
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.step_graph import INPUT, StepGraph
-from bridge.judge.diagnosis.stored_16_bit import compared
+from bridge.judge.diagnosis.faults.stored_16_bit import compared
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
+from bridge.judge.diagnosis.predictions.formulas import Joined
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, StepGraph
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.operation_names import operation
@@ -61,9 +61,9 @@ def recognise_stale(pair: FilePair, comparison: Comparison) -> Verdict | None:
     return None
 
 
-def _stale(right: Operation, before: StepGraph, name: str) -> Iterator[tuple[str, Operation]]:
+def _stale(right: Prediction, before: StepGraph, name: str) -> Iterator[tuple[str, Prediction]]:
     """The operation with each operand of the step before, and what it is called; of a sum, one of its parts so."""
-    if isinstance(right, Sum):
+    if isinstance(right, Joined):
         for i, (part, through) in enumerate(zip(right.parts, right.through, strict=True)):
             for said, other in _stale(part, before, f"grads/{through}/output"):
                 yield f"{said} of {through}", right.replaced(parts=(*right.parts[:i], other, *right.parts[i + 1:]))
@@ -80,4 +80,4 @@ def _stale(right: Operation, before: StepGraph, name: str) -> Iterator[tuple[str
         for operand, source in zip(operands, sources, strict=True):
             old = before.value(INPUT).value if source == INPUT else before.own(source)
             if old is not None:
-                yield {"x": "the input", "dz": "dz"}[operand], right.replaced(**{operand: Bounded(old)})
+                yield {"x": "the input", "dz": "dz"}[operand], right.replaced(**{operand: Predicted(old)})

@@ -175,11 +175,11 @@ def test_benchmarks_arrows_go_one_way(root: Path) -> None:
     ("benchmarks.harness.tables", "benchmarks.frameworks.cpu", True),
     ("benchmarks.frameworks.gpu", "benchmarks.gpu.cells", True),
     ("benchmarks.gpu.bench", "benchmarks.gpu_check.plan", True),
-    ("benchmarks.gpu.bench", "benchmarks.cpu.runs", True),
+    ("benchmarks.gpu.bench", "benchmarks.cpu.tools.runs", True),
     ("benchmarks.gpu_check.plan", "benchmarks.frameworks.gpu", True),
     ("benchmarks.validator.fuzz", "benchmarks.gallery", True),
     ("benchmarks.gpu.bench", "benchmarks.frameworks.gpu", False),
-    ("benchmarks.cpu.step", "benchmarks.cpu.runs", False),
+    ("benchmarks.cpu.step", "benchmarks.cpu.tools.runs", False),
     ("benchmarks.gpu_bench", "benchmarks.gpu.cli", False),
 ])
 def test_a_wrong_benchmark_arrow_would_be_found(user: str, used: str, wrong: bool) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tests import ROOT
 
 #: Processes that a command starts for itself
-WORKERS = {"benchmarks.cpu.worker", "benchmarks.gpu.worker", "bridge.judge.diagnosis.background",
+WORKERS = {"benchmarks.cpu.tools.worker", "benchmarks.gpu.worker", "bridge.judge.diagnosis.background",
            "bridge.doctor.isolated_child"}
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from bridge.gradcheck.cases import CASES, LOSS_CASES
-from bridge.judge.diagnosis.hypothesis import Hypothesis
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis
 from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES
 from bridge.operations.table import Row, families, rows

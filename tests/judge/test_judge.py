@@ -14,7 +14,7 @@ import pytest
 from bridge.common.errors import FileError
 from bridge.engine.library.programs import cnn_step
 from bridge.exchange.file import ExchangeFile
-from bridge.judge.diagnosis.step_graph import StepGraph
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.outcome import Outcome

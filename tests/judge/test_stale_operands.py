@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bridge.judge import stale_operands
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.judge import judge
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic
@@ -103,8 +103,8 @@ def test_what_leaves_much_of_the_error_proves_nothing(fixture: Path, tmp_path: P
     """An operand that moved by less than the bound is inside it by chance."""
     real, seen = stale_operands.compared, list[Statistic]()
 
-    def leaving(share: float) -> Callable[[np.ndarray, Bounded], Statistic]:
-        def compared(found: np.ndarray, right: Bounded) -> Statistic:
+    def leaving(share: float) -> Callable[[np.ndarray, Predicted], Statistic]:
+        def compared(found: np.ndarray, right: Predicted) -> Statistic:
             seen.append(real(found, right))
             if len(seen) > 1:
                 seen[-1].norm_error = share**2 * seen[0].norm_error

@@ -23,7 +23,7 @@ from bridge.gradcheck.results import Verdict
 from bridge.gradcheck.settings import Settings
 from bridge.gradcheck.single import OperationFunctions
 from bridge.judge.diagnosis import wrong_operations
-from bridge.judge.diagnosis.hypothesis import Hypothesis
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis
 from bridge.judge.oracle.bounded import Bounded
 from bridge.operations import OPERATIONS, Sigmoid
 from bridge.operations.losses import LOSSES, Huber, loss_from

@@ -21,14 +21,14 @@ from bridge.common.number_format import short
 from bridge.exchange.model import Conv2d, Model
 from bridge.judge.arithmetic.own_inputs import are_known, graph_of
 from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
-from bridge.judge.diagnosis.convolutions import Forward
-from bridge.judge.diagnosis.formulas import PRODUCTS, Sum
-from bridge.judge.diagnosis.hypothesis import Passed
-from bridge.judge.diagnosis.lowered import kept_in, lowered, operands_of
-from bridge.judge.diagnosis.operations import Operation
-from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.stored_16_bit import compared
-from bridge.judge.diagnosis.unfolded import unfolded
+from bridge.judge.diagnosis.faults.lowered import kept_in, lowered, operands_of
+from bridge.judge.diagnosis.faults.stored_16_bit import compared
+from bridge.judge.diagnosis.faults.unfolded import unfolded
+from bridge.judge.diagnosis.predictions.convolutions import Forward
+from bridge.judge.diagnosis.predictions.formulas import PRODUCTS, Joined
+from bridge.judge.diagnosis.predictions.hypothesis import Passed
+from bridge.judge.diagnosis.predictions.operations import Prediction
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
@@ -180,7 +180,7 @@ def _rounded(graph: StepGraph, name: str, one: ReducedPrecision) -> Rounded | No
     if not names or limit is None:
         return None
     # A result that is stored in the type is made of its numbers, but for what is added to it
-    kept_so = isinstance(right, Forward | Sum) or np.array_equal(one.widened(found), found)
+    kept_so = isinstance(right, Forward | Joined) or np.array_equal(one.widened(found), found)
     for storage in (None, *(stored if kept_so else ())):
         ways = []
         for which in ((0,), (1,), (0, 1))[: 2 * len(names) - 1]:
@@ -194,7 +194,7 @@ def _rounded(graph: StepGraph, name: str, one: ReducedPrecision) -> Rounded | No
     return _unfolded(graph, lowered(right, (0, 1), one.widened), found, stored[0]) if stored and kept_so else None
 
 
-def _unfolded(graph: StepGraph, changed: Operation, found: Array, half: ReducedPrecision) -> Rounded | None:
+def _unfolded(graph: StepGraph, changed: Prediction, found: Array, half: ReducedPrecision) -> Rounded | None:
     """What of a convolution's pass has partial sums that are stored, too."""
     for words, stepwise in unfolded(changed, half):
         statistic = compared(found, stepwise.full(graph.arithmetic))
@@ -203,15 +203,15 @@ def _unfolded(graph: StepGraph, changed: Operation, found: Array, half: ReducedP
     return None
 
 
-def _kept(operation: Operation, half: ReducedPrecision, found: Array) -> Operation:
+def _kept(operation: Prediction, half: ReducedPrecision, found: Array) -> Prediction:
     """An operation with its result stored; a sum of several, too, where what was found is made of such numbers."""
     kept = kept_in(operation, half)
-    if isinstance(kept, Sum) and np.array_equal(half.widened(found), found):
+    if isinstance(kept, Joined) and np.array_equal(half.widened(found), found):
         return Passed(kept.shape, kept, half.widened, half.relative, half.absolute)
     return kept
 
 
-def _near(changed: Operation, found: Array, limit: Array) -> bool:
+def _near(changed: Prediction, found: Array, limit: Array) -> bool:
     """Whether some elements are what the changed operation gives: it costs less than all of them."""
     at = np.unique(np.linspace(0, found.size - 1, min(found.size, LOOKED_AT)).astype(np.int64))
     value = changed.at(at)

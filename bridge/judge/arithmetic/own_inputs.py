@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.diagnosis.formulas import Sum
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.predictions.formulas import Joined
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.oracle.choices import JOINING
 
@@ -29,7 +29,7 @@ def are_known(graph: StepGraph, name: str) -> bool:
     return all(_is_known(graph, other) for other in graph.inputs(name))
 
 
-def sent_by_others(pair: FilePair, step: int, name: str, layer: Conv2d) -> Bounded | float | None:
+def sent_by_others(pair: FilePair, step: int, name: str, layer: Conv2d) -> Predicted | float | None:
     """Return what all readers of a tensor but one send back to it, with its bound and that of adding them.
 
     Parameters
@@ -48,12 +48,12 @@ def sent_by_others(pair: FilePair, step: int, name: str, layer: Conv2d) -> Bound
     if sum(isinstance(node, Conv2d) for node in readers) > 1 or graph is None or not are_known(graph, name):
         return None
     right = graph.operation(name)
-    assert isinstance(right, Sum)
+    assert isinstance(right, Joined)
     found = [part.full(pair.arithmetic) for part, through in zip(right.parts, right.through, strict=True)
              if through != layer.name]
     size = np.abs(graph.found(name)) + sum(np.abs(one.value) for one in found)
     errors = sum(np.zeros(1) if one.error is None else one.error for one in found)
-    return Bounded(np.asarray(sum(one.value for one in found)), JOINING * pair.u * size + errors)
+    return Predicted(np.asarray(sum(one.value for one in found)), JOINING * pair.u * size + errors)
 
 
 def _is_known(graph: StepGraph, name: str) -> bool:

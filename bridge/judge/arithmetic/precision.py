@@ -23,8 +23,8 @@ from bridge.exchange.model import Operation as Layer
 from bridge.judge.arithmetic import operands
 from bridge.judge.arithmetic.own_inputs import graph_of
 from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
-from bridge.judge.diagnosis.lowered import in_precision
-from bridge.judge.diagnosis.stored_16_bit import compared, replay
+from bridge.judge.diagnosis.faults.lowered import in_precision
+from bridge.judge.diagnosis.faults.stored_16_bit import compared, replay
 from bridge.judge.measure.comparison import compare
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair

@@ -13,7 +13,7 @@ import numpy as np
 
 from bridge.exchange.model import Conv2d
 from bridge.judge.arithmetic.own_inputs import sent_by_others
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.per_step import SUMS
@@ -106,7 +106,7 @@ def _data(pair: FilePair, step: int, weights: Parameters, failed: dict[str, tupl
             yield sample if isinstance(others, float) else _without(sample, others, at)
 
 
-def _without(sample: Sample, others: Bounded, at: tuple[int, ...]) -> Sample:
+def _without(sample: Sample, others: Predicted, at: tuple[int, ...]) -> Sample:
     """The sample without what others made of it."""
     assert others.error is not None
     value, error = (one[(at[0], slice(None), *sample.result)] for one in (others.value, others.error))

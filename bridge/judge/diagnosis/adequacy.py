@@ -18,18 +18,18 @@ import numpy as np
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
 from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS, KINDS, kind
-from bridge.judge.diagnosis.convolutions import Filter
-from bridge.judge.diagnosis.crop import Crop
-from bridge.judge.diagnosis.elementwise import Loss
-from bridge.judge.diagnosis.hypothesis import Hypothesis, hypothesis
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.other_faults import sequential_losses
-from bridge.judge.diagnosis.output_faults import changed_numbers, moved, read_wrongly
+from bridge.judge.diagnosis.faults.crop import Crop
+from bridge.judge.diagnosis.faults.other_faults import sequential_losses
+from bridge.judge.diagnosis.faults.output_faults import changed_numbers, moved, read_wrongly
+from bridge.judge.diagnosis.faults.update_faults import update_faults
+from bridge.judge.diagnosis.predictions.convolutions import Filter
+from bridge.judge.diagnosis.predictions.elementwise import SquaredError
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis, hypothesis
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.records import Adequacy, Kind, Sight
 from bridge.judge.diagnosis.sampling import few_channels, sample
-from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.update_faults import update_faults
-from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.oracle.error_model import Arithmetic
 
@@ -71,7 +71,7 @@ def in_long_sums(pair: FilePair) -> list[Sight]:
         if not graph.given("loss") or graph.own(graph.inputs("loss")[0]) is None:
             return []
         right = graph.operation("loss")
-        if not isinstance(right, Loss):
+        if not isinstance(right, SquaredError):
             return []
         truth = right.full(graph.arithmetic)
         return [_sight(one, "loss", _ratio(one.operation, truth, np.arange(1), pair.u))
@@ -116,7 +116,7 @@ class _Computation:
         for name in self.crop.shapes:
             value = self.graph.value(name)
             if self.crop.candidate.has(f"steps/0/{name}"):
-                self.graph.known[name] = Bounded(value.value)
+                self.graph.known[name] = Predicted(value.value)
 
     def _tensor(self, name: str) -> None:
         right = self.graph.operation(name)
@@ -136,7 +136,7 @@ class _Computation:
                 self._note(one, name, ratio if long else scale * ratio)
         self._scaled(name, truth, scale)
 
-    def _scaled(self, name: str, truth: Bounded, scale: float) -> None:
+    def _scaled(self, name: str, truth: Predicted, scale: float) -> None:
         """Factors: the deviation is a multiple of the tensor; all zero is the factor 0, a bit of one element 1 %."""
         largest = _largest(truth.value, truth.error)
         n = self.crop.whole_output_shape
@@ -241,7 +241,7 @@ def _common(hypotheses: Iterator[Hypothesis]) -> Iterator[Hypothesis]:
             yield one
 
 
-def _ratio(wrong: Operation, truth: Bounded, indices: Array, u: float) -> float:
+def _ratio(wrong: Prediction, truth: Predicted, indices: Array, u: float) -> float:
     """Largest deviation / E."""
     right = truth.value.reshape(-1)[indices]
     error = np.zeros(1) if truth.error is None else truth.error

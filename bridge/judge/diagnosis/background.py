@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 from bridge.common.errors import FileError
 from bridge.judge.diagnosis.adequacy import compute_adequacy, in_long_sums
-from bridge.judge.diagnosis.crop import Crop
+from bridge.judge.diagnosis.faults.crop import Crop
 from bridge.judge.diagnosis.records import Adequacy, Sight
 from bridge.judge.measure.file_pair import FilePair
 

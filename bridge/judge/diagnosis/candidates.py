@@ -8,16 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bridge.judge.diagnosis.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
-from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
-from bridge.judge.diagnosis.graph_faults import formula_faults, sum_faults
-from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis, hypothesis
-from bridge.judge.diagnosis.layouts import layouts
-from bridge.judge.diagnosis.lowered import in_lower_precision
-from bridge.judge.diagnosis.operations import Bounded, Given, Operation
-from bridge.judge.diagnosis.other_faults import (
+from bridge.judge.diagnosis.faults.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
+from bridge.judge.diagnosis.faults.graph_faults import formula_faults, sum_faults
+from bridge.judge.diagnosis.faults.layouts import layouts
+from bridge.judge.diagnosis.faults.lowered import in_lower_precision
+from bridge.judge.diagnosis.faults.other_faults import (
     bias_gradient_faults,
     criterion_faults,
     loss_faults,
@@ -26,11 +21,22 @@ from bridge.judge.diagnosis.other_faults import (
     relu_backward_faults,
     relu_faults,
 )
-from bridge.judge.diagnosis.other_operands import other_operands
-from bridge.judge.diagnosis.rows import miscounted_rows
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
-from bridge.judge.diagnosis.update_faults import update_faults
-from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.diagnosis.faults.other_operands import other_operands
+from bridge.judge.diagnosis.faults.rows import miscounted_rows
+from bridge.judge.diagnosis.faults.update_faults import update_faults
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.elementwise import (
+    BiasGradient,
+    LossGradient,
+    Rectified,
+    ReluBackward,
+    SquaredError,
+)
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Joined
+from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis, hypothesis
+from bridge.judge.diagnosis.predictions.operations import Given, Predicted, Prediction
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.wrong_operations.normalization import by_statistics_of
 from bridge.operations.normalization import BatchNorm2d
 
@@ -60,7 +66,7 @@ class Case:
 
     name: str
     graph: StepGraph
-    right: Operation
+    right: Prediction
     found: Array
     before: StepGraph | None = None
     earlier: dict[str, Array] = field(default_factory=dict)
@@ -71,7 +77,7 @@ class Case:
         """Return numbers by name: N elements of the output, B images, C channels, and so on."""
         n, c, *size = self.graph.pair.batch_shape
         found = {"N": int(np.prod(self.graph.pair.output_shape)), "B": n, "Cin": c}
-        if isinstance(self.right, Loss | LossGradient) and len(self.graph.pair.output_shape) == 4:
+        if isinstance(self.right, SquaredError | LossGradient) and len(self.graph.pair.output_shape) == 4:
             size = [*self.graph.pair.output_shape[2:]]
         # What is no image has no such extents
         if len(size) == 2:
@@ -100,7 +106,7 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from _statistics_before(case, right)
         yield from _earlier_inputs(case, right)
         yield from _inputs_of_others(case, right)
-    elif isinstance(right, Sum):
+    elif isinstance(right, Joined):
         yield from sum_faults(right, lambda part: operation_faults(replace(case, right=part)))
     elif isinstance(right, Forward):
         yield from _other_inputs(case, right)
@@ -119,13 +125,13 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from bias_gradient_faults(right)
         yield from _earlier_operands(case, right, ("dz",))
         yield from other_operands(case.graph, case.name, right)
-    elif isinstance(right, Relu):
+    elif isinstance(right, Rectified):
         yield from relu_faults(right, case.found)
         yield from _bias_afterwards(case, right)
     elif isinstance(right, ReluBackward):
         yield from relu_backward_faults(right, case.found, case.graph, case.name)
         yield from _previous_mask(case, right)
-    elif isinstance(right, Loss):
+    elif isinstance(right, SquaredError):
         yield from loss_faults(right)
         yield from _earlier_target(case, right)
     elif isinstance(right, LossGradient):
@@ -187,7 +193,7 @@ def _earlier_operands(case: Case, right: Filter | BiasGradient, operands: tuple[
         if old is not None:
             said = "the input of the step before" if operand == "x" else "dz of the step before"
             if name != INPUT:
-                yield hypothesis("previous_step", said, right.replaced(**{operand: Bounded(old)}))
+                yield hypothesis("previous_step", said, right.replaced(**{operand: Predicted(old)}))
             yield from _some_images(right, operand, old)
 
 
@@ -202,10 +208,10 @@ def _some_images(right: Filter | BiasGradient, operand: str, old: Array) -> Hypo
                 error[images] = 0
             name = "the input" if operand == "x" else "dz"
             yield hypothesis("previous_step", f"{name} of the {said} images is that of the step before",
-                             right.replaced(**{operand: Bounded(mixed, error)}))
+                             right.replaced(**{operand: Predicted(mixed, error)}))
 
 
-def _earlier_target(case: Case, right: Loss | LossGradient | Criterion) -> Hypotheses:
+def _earlier_target(case: Case, right: SquaredError | LossGradient | Criterion) -> Hypotheses:
     if case.before is not None:
         yield hypothesis("other_target", "the targets of the step before",
                          right.replaced(target=case.before.value(TARGET).value))
@@ -214,7 +220,7 @@ def _earlier_target(case: Case, right: Loss | LossGradient | Criterion) -> Hypot
         yield hypothesis("other_target", "the targets of step 0", right.replaced(target=first.value(TARGET).value))
 
 
-def _bias_afterwards(case: Case, right: Relu) -> Hypotheses:
+def _bias_afterwards(case: Case, right: Rectified) -> Hypotheses:
     """The bias of the convolution before it is added to what the ReLU gives."""
     layer = case.graph.inputs(case.name)[0].partition("/")[2]
     b = case.graph.weights.get(f"{layer}/bias")
@@ -281,7 +287,7 @@ def _earlier_inputs(case: Case, right: Formula) -> Hypotheses:
         old = None if case.before is None or right.dy is not None else (
             case.before.value(INPUT).value if name == INPUT else case.before.own(tensor))
         if old is not None:
-            inputs = (*right.inputs[:i], Bounded(old), *right.inputs[i + 1 :])
+            inputs = (*right.inputs[:i], Predicted(old), *right.inputs[i + 1 :])
             yield hypothesis("previous_step", f"{name} of the step before", right.replaced(inputs=inputs))
 
 
@@ -309,6 +315,6 @@ def _previous_mask(case: Case, right: ReluBackward) -> Hypotheses:
         yield from previous_mask(right, old)
 
 
-def base_of(operation: Operation) -> Hypothesis:
+def base_of(operation: Prediction) -> Hypothesis:
     """Return the right operation, on which faults of the output are built."""
     return Hypothesis((), "", operation)

@@ -13,26 +13,26 @@ import numpy as np
 from bridge.common.stages import attempt
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.cases import Cases
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.evidence.describe import describe
-from bridge.judge.diagnosis.evidence.extent import extent
-from bridge.judge.diagnosis.evidence.reach import is_beyond
+from bridge.judge.diagnosis.evidence.places.extent import extent
+from bridge.judge.diagnosis.evidence.places.reach import is_beyond
 from bridge.judge.diagnosis.evidence.view import AXES
-from bridge.judge.diagnosis.formulas import decided
-from bridge.judge.diagnosis.operations import Given
+from bridge.judge.diagnosis.faults.output_faults import axis_names
+from bridge.judge.diagnosis.faults.update_faults import LATE, NOT_UPDATED
 from bridge.judge.diagnosis.other_steps import ENOUGH, OtherSteps, confirmed
-from bridge.judge.diagnosis.output_faults import axis_names
 from bridge.judge.diagnosis.pattern import pattern
+from bridge.judge.diagnosis.predictions.cases import Cases
+from bridge.judge.diagnosis.predictions.formulas import decided
+from bridge.judge.diagnosis.predictions.operations import Given
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
+from bridge.judge.diagnosis.predictions.update_cases import new_weights_case
+from bridge.judge.diagnosis.predictions.weights_in_use import are_updated, moved_by_right_gradient
 from bridge.judge.diagnosis.records import Diagnosis, Explanation, Finding, Seen
 from bridge.judge.diagnosis.same_damage import SameDamage
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.unobserved import search_unobserved
-from bridge.judge.diagnosis.update_cases import new_weights_case
-from bridge.judge.diagnosis.update_faults import LATE, NOT_UPDATED
-from bridge.judge.diagnosis.weights_in_use import are_updated, moved_by_right_gradient
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.operation_names import operation

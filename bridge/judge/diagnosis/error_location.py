@@ -9,7 +9,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.last_place import moves
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 
@@ -43,7 +43,7 @@ class Place:
     explanation: Explanation | None = None
 
 
-def locate(found: Array, truth: Bounded, before: Array | None = None, u: float = UNIT_ROUNDOFF["float32"]) -> Place:
+def locate(found: Array, truth: Predicted, before: Array | None = None, u: float = UNIT_ROUNDOFF["float32"]) -> Place:
     """Find the wrong elements of a tensor and say where they are.
 
     Parameters

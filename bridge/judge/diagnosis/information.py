@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 
 Array = np.ndarray
 
@@ -30,7 +30,7 @@ WIDE = 0.1
 TINY = 2.0**-60
 
 
-def bits(found: Array, right: Bounded, predicted: Bounded, base: Array | float = 0.0) -> float:
+def bits(found: Array, right: Predicted, predicted: Predicted, base: Array | float = 0.0) -> float:
     """Return how many bits of a tensor a prediction explains.
 
     Parameters
@@ -41,13 +41,13 @@ def bits(found: Array, right: Bounded, predicted: Bounded, base: Array | float =
     Examples
     --------
     >>> signs = np.tile([1.0, 1.0, -1.0], 12)
-    >>> right, found = Bounded(signs, np.full(36, 1e-3)), signs.copy()
+    >>> right, found = Predicted(signs, np.full(36, 1e-3)), signs.copy()
     >>> found[:4] *= -1
-    >>> round(bits(found, right, Bounded(found, np.full(36, 1e-3))))
+    >>> round(bits(found, right, Predicted(found, np.full(36, 1e-3))))
     18
-    >>> bits(found, right, Bounded(0 * signs, 0 * signs + 1))
+    >>> bits(found, right, Predicted(0 * signs, 0 * signs + 1))
     0.0
-    >>> round(bits(signs / 2, right, Bounded(signs / 2, np.full(36, 1e-3))) / 36)
+    >>> round(bits(signs / 2, right, Predicted(signs / 2, np.full(36, 1e-3))) / 36)
     10
     """
     shape = right.value.shape
@@ -82,7 +82,7 @@ def _share(known: Array, value: Array, room: Array) -> Array:
     return (np.searchsorted(known, value + room, "right") - np.searchsorted(known, value - room, "left")) / known.size
 
 
-def says_enough(found: Array, right: Bounded, predicted: Bounded, t: float, *, tried: int, fitted: bool = False,
+def says_enough(found: Array, right: Predicted, predicted: Predicted, t: float, *, tried: int, fitted: bool = False,
                 base: Array | float = 0.0) -> bool:
     """Return whether a prediction that agrees explains something.
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from bridge.judge.diagnosis.candidates import operation_faults
-from bridge.judge.diagnosis.cases import Cases
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
+from bridge.judge.diagnosis.predictions.cases import Cases
 from bridge.judge.diagnosis.records import Explanation, Finding
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.measure.findings import Judged

@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import MOST_IMAGES, Case, base_of
-from bridge.judge.diagnosis.cases import Cases
 from bridge.judge.diagnosis.catalogue import kind
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import axis_names, changed_numbers, permuted, read_wrongly
+from bridge.judge.diagnosis.faults.output_faults import axis_names, changed_numbers, permuted, read_wrongly
+from bridge.judge.diagnosis.predictions.cases import Cases
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.records import Explanation, Finding, Seen
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.measure.findings import Judged
 
 Array = np.ndarray
@@ -171,7 +171,7 @@ def is_activation(name: str) -> bool:
     return name.startswith("forward/") or name.endswith("/output") or name == "grads/input"
 
 
-def images_of(found: Array, truth: Bounded) -> list[int]:
+def images_of(found: Array, truth: Predicted) -> list[int]:
     """Return which right image each image of a tensor is, -1 where it is 0; empty where one is none, or all are right.
     """
     value = truth.value

@@ -14,25 +14,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridge.judge.diagnosis import output_faults
 from bridge.judge.diagnosis.altered.engine import Target, altered_formulas, formula_of
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.convolutions import Filter
 from bridge.judge.diagnosis.error_location import Place, locate
 from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.evidence.words import indices
-from bridge.judge.diagnosis.formulas import Criterion, Formula, Sum
-from bridge.judge.diagnosis.hypothesis import Hypothesis, Read, Within, join, joined
+from bridge.judge.diagnosis.faults import output_faults
+from bridge.judge.diagnosis.faults.layouts import layouts
+from bridge.judge.diagnosis.faults.overflow import overflow
+from bridge.judge.diagnosis.faults.value_faults import value_faults
 from bridge.judge.diagnosis.information import says_enough
 from bridge.judge.diagnosis.last_place import moves
-from bridge.judge.diagnosis.layouts import layouts
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.overflow import overflow
+from bridge.judge.diagnosis.predictions.convolutions import Filter
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Joined
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis, Read, Within, join, joined
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
-from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.per_step import width
 from bridge.judge.measure.updates import WIDE
@@ -62,7 +62,7 @@ TWO_FAULTS = 20.0
 ANYWHERE = ("precision", "naive_sum", "stale")
 GEOMETRIC = ("geometry", "same_pixel", "shifted_gradient", "padding_width")
 #: Operations of networks that are no chains, and their losses
-OF_GRAPHS = (Formula, Sum, Criterion)
+OF_GRAPHS = (Formula, Joined, Criterion)
 #: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
 TRYING = 5 / 6
 
@@ -112,7 +112,7 @@ class Search:
         self.cut = False
         case = self.case
         self.arithmetic = case.graph.arithmetic
-        self.truth: Bounded = case.right.full(self.arithmetic)
+        self.truth: Predicted = case.right.full(self.arithmetic)
         self.found = case.found.reshape(-1)
         self.t = self.t_of(self.truth)
         self.limit = min(1.0, self.t * FRACTION)
@@ -167,7 +167,7 @@ class Search:
             if not accepted and np.isfinite(self.target).all() and _may_be_more(place):
                 accepted = self._after(self._in_a_part)
             if not accepted and place.explanation is not None and self.says_enough(
-                    Bounded(self.case.found, self.truth.error), 0.0):
+                    Predicted(self.case.found, self.truth.error), 0.0):
                 accepted = [place.explanation]
             if not accepted and np.isfinite(self.target).all():
                 accepted = (unobserved(self) if unobserved else []) or self._after(self._two_faults)
@@ -396,7 +396,7 @@ class Search:
         return (self.case.updating is not None and one.rest > HALF
                 and {kind.key for kind in one.hypothesis.kinds} <= RULES_OF_UPDATES)
 
-    def says_enough(self, predicted: Bounded, t: float, *, fitted: bool = False) -> bool:
+    def says_enough(self, predicted: Predicted, t: float, *, fitted: bool = False) -> bool:
         """Return whether the data say more than a prediction chooses among all that were tried."""
         updating = self.case.updating
         return says_enough(self.found, self.truth, predicted, t, tried=self.count, fitted=fitted,
@@ -426,12 +426,12 @@ class Search:
                              self._in_graph and not isinstance(one.hypothesis.operation, OF_GRAPHS)),
         )
 
-    def explained(self, predicted: Bounded) -> float:
+    def explained(self, predicted: Predicted) -> float:
         """Return T of the candidate against a prediction; infinite where only its last place is not right."""
         other = np.broadcast_to(predicted.value, self.truth.value.shape)
         return self.t_of(predicted) if moves(self.truth.value, other, self.wrong, self.arithmetic.u) else math.inf
 
-    def t_of(self, predicted: Bounded, found: Array | None = None) -> float:
+    def t_of(self, predicted: Predicted, found: Array | None = None) -> float:
         """Return T of the candidate, or of other numbers, against a prediction."""
         error = np.zeros(1) if predicted.error is None else predicted.error
         value = predicted.value.reshape(-1)

@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
-from bridge.judge.diagnosis.hypothesis import Hypothesis
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import read_wrongly
+from bridge.judge.diagnosis.faults.output_faults import read_wrongly
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import REJECTED, Search
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.measure.operation_names import operation
 
 #: Hypotheses about each unobserved operation: each costs all operations up to the tensor that shows it
@@ -124,11 +124,11 @@ def _likely(case: Case) -> Iterator[Hypothesis]:
     yield from itertools.islice(simple, MOST)
 
 
-def _predicted(case: Case, graph: StepGraph) -> Bounded:
+def _predicted(case: Case, graph: StepGraph) -> Predicted:
     """The tensor of the case in a step that is planted with faults."""
     if case.updating is None:
         last = graph.planted.get(case.name) or graph.operation(case.name)
-        return last.full(graph.arithmetic) if graph.bounded else Bounded(last.values())
+        return last.full(graph.arithmetic) if graph.bounded else Predicted(last.values())
     g = graph.value(f"grads/{case.updating.name}")
     error = np.zeros_like(g.value) if g.error is None else g.error
     new = case.updating.by(case.updating.settings, last=(g.value, error))

@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks import __main__ as program
 from benchmarks.cpu import SECTIONS, step
-from benchmarks.cpu.machine_peak import MachinePeak
-from benchmarks.cpu.runs import check_agreement, compare, worker
+from benchmarks.cpu.tools.machine_peak import MachinePeak
+from benchmarks.cpu.tools.runs import check_agreement, compare, worker
 from benchmarks.frameworks import cpu as frameworks
 from benchmarks.frameworks.cpu import COMPILED, JAX_NHWC, MEMORY_KEPT, OURS
 from benchmarks.harness import processors
@@ -130,7 +130,7 @@ def wait_for(pid: int, wanted: tuple[str, ...]) -> str:
 
 PARENT = """
 import sys, time
-from benchmarks.cpu.runs import worker
+from benchmarks.cpu.tools.runs import worker
 one = worker("bridge", 1)
 one.ask("build", task={task})
 print(one.number, flush=True)
@@ -206,6 +206,6 @@ def test_left_out_frameworks_are_named() -> None:
 
 
 def test_every_pass_has_a_picture_and_a_name() -> None:
-    from benchmarks.cpu.pictures import MARKERS
+    from benchmarks.cpu.tools.pictures import MARKERS
 
     assert tuple(MARKERS) == PASSES

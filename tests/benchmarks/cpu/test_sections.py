@@ -17,8 +17,8 @@ import torch
 from rich.console import Console
 
 from benchmarks.cpu import SECTIONS, files, growth, networks, step, sweep
-from benchmarks.cpu.machine_peak import MachinePeak
-from benchmarks.cpu.shapes import SHAPES, name
+from benchmarks.cpu.tools.machine_peak import MachinePeak
+from benchmarks.cpu.tools.shapes import SHAPES, name
 from benchmarks.frameworks.cpu import CHANNELS_LAST, COMPILED, EAGER, JAX_NHWC, OURS
 from benchmarks.harness.document import Options
 from benchmarks.harness.timing import ratios, slope, summary

@@ -13,9 +13,9 @@ from torch import nn
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.validate.self_test.candidate import train

@@ -11,8 +11,8 @@ import numpy as np
 
 from bridge import Conv2d, Model, Network
 from bridge.judge.diagnosis.candidates import Case, operation_faults
-from bridge.judge.diagnosis.hypothesis import Hypothesis
-from bridge.judge.diagnosis.step_graph import StepGraph
+from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.measure.file_pair import open_pair
 from bridge.operations.pointwise import Sigmoid
 from bridge.validate.self_test.graph_candidate import train_graph

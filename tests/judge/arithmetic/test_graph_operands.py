@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.diagnosis.formulas import PRODUCTS
+from bridge.judge.diagnosis.predictions.formulas import PRODUCTS
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.reduced_precision import round_fraction

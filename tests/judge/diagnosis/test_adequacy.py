@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from bridge.exchange.file import ExchangeFile
-from bridge.judge.diagnosis import KINDS, crop
+from bridge.judge.diagnosis import KINDS
 from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS
-from bridge.judge.diagnosis.crop import Crop
+from bridge.judge.diagnosis.faults import crop
+from bridge.judge.diagnosis.faults.crop import Crop
 from bridge.judge.diagnosis.records import VISIBLE, Adequacy
 from bridge.judge.measure.file_pair import FilePair
 from bridge.validate.self_test.candidate import train

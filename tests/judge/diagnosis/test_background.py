@@ -18,7 +18,7 @@ from bridge.common.errors import FileError
 from bridge.engine.library import extension
 from bridge.judge.diagnosis import background
 from bridge.judge.diagnosis.background import adequacy_in_background
-from bridge.judge.diagnosis.crop import Crop
+from bridge.judge.diagnosis.faults.crop import Crop
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import open_pair
 from reference.export import ExportSettings, export

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from bridge.judge.diagnosis.error_location import locate
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 
 Array = np.ndarray
 
 SHAPE = (3, 4, 20, 24)
 RIGHT = 1 + np.random.default_rng(0).random(SHAPE)
-TRUTH = Bounded(RIGHT, np.full(SHAPE, 1e-6))
+TRUTH = Predicted(RIGHT, np.full(SHAPE, 1e-6))
 
 
 def wrong(*part: object, by: float = 0.01) -> Array:
@@ -97,12 +97,12 @@ def test_a_bit_is_found(bit: int) -> None:
     right = RIGHT.astype(np.float32)
     found = right.copy()
     found.view(np.uint32).reshape(-1)[4321] ^= np.uint32(1 << bit)
-    place = locate(found.astype(np.float64), Bounded(right.astype(np.float64), np.full(SHAPE, 1e-9)))
+    place = locate(found.astype(np.float64), Predicted(right.astype(np.float64), np.full(SHAPE, 1e-9)))
     assert place.explanation.detail == f"one element, of which bit {bit} is turned over"
     # Two bits are not one
     found.view(np.uint32).reshape(-1)[4321] ^= np.uint32(1 << 20)
     detail = locate(
-        found.astype(np.float64), Bounded(right.astype(np.float64), np.full(SHAPE, 1e-9))
+        found.astype(np.float64), Predicted(right.astype(np.float64), np.full(SHAPE, 1e-9))
     ).explanation.detail
     assert "bit" not in detail
 
@@ -148,12 +148,12 @@ def test_filters_biases_and_numbers() -> None:
     right = np.ones((5, 4, 3, 3))
     found = right.copy()
     found[2] = 3
-    assert locate(found, Bounded(right, np.full(right.shape, 1e-6))).said.startswith(
+    assert locate(found, Predicted(right, np.full(right.shape, 1e-6))).said.startswith(
         "36 of 180 elements: output channel 2 of 5"
     )
-    assert locate(np.array([3.0]), Bounded(np.ones(1), np.full(1, 1e-6))).said == "the number itself"
-    assert locate(np.array([1.0]), Bounded(np.ones(1))).wrong == 0
-    place = locate(np.array([1.0, 1, 1, 9, 1]), Bounded(np.ones(5), np.full(5, 1e-6)))
+    assert locate(np.array([3.0]), Predicted(np.ones(1), np.full(1, 1e-6))).said == "the number itself"
+    assert locate(np.array([1.0]), Predicted(np.ones(1))).wrong == 0
+    place = locate(np.array([1.0, 1, 1, 9, 1]), Predicted(np.ones(5), np.full(5, 1e-6)))
     assert place.explanation.kinds[0].key == "corrupted"
 
 
@@ -162,4 +162,4 @@ def test_nothing_raises(edit: Callable[[Array], Array]) -> None:
     for shape in ((1,), (5,), (1, 1, 1, 1), (2, 3, 1, 1), (1, 1, 3, 9)):
         right = np.ones(shape)
         with np.errstate(all="ignore"):
-            assert locate(edit(right), Bounded(right)).wrong == right.size
+            assert locate(edit(right), Predicted(right)).wrong == right.size

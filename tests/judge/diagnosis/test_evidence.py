@@ -18,26 +18,26 @@ from bridge.judge.diagnosis.candidates import Case, base_of
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.diagnose import BUDGET, SHARE
-from bridge.judge.diagnosis.elementwise import ReluBackward
 from bridge.judge.diagnosis.evidence.derivatives import derivatives
 from bridge.judge.diagnosis.evidence.describe import _through, chosen, describe, known_tensors
-from bridge.judge.diagnosis.evidence.extent import extent
-from bridge.judge.diagnosis.evidence.masks import masks
-from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
-from bridge.judge.diagnosis.evidence.places import place
-from bridge.judge.diagnosis.evidence.planes import planes
-from bridge.judge.diagnosis.evidence.reach import reach
+from bridge.judge.diagnosis.evidence.places.extent import extent
+from bridge.judge.diagnosis.evidence.places.masks import masks
+from bridge.judge.diagnosis.evidence.places.neighbours import neighbours, turned
+from bridge.judge.diagnosis.evidence.places.places import place
+from bridge.judge.diagnosis.evidence.places.planes import planes
+from bridge.judge.diagnosis.evidence.places.reach import reach
 from bridge.judge.diagnosis.evidence.slices import mixtures, moved
 from bridge.judge.diagnosis.evidence.values import functions
 from bridge.judge.diagnosis.evidence.view import AXES, Seen, View
-from bridge.judge.diagnosis.hypothesis import with_layer
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.faults.value_faults import value_faults
 from bridge.judge.diagnosis.pattern import pattern
+from bridge.judge.diagnosis.predictions.elementwise import ReluBackward
+from bridge.judge.diagnosis.predictions.hypothesis import with_layer
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.records import MOSTLY, Explanation, Finding
 from bridge.judge.diagnosis.search import TRYING, TWO_FAULTS, Search
-from bridge.judge.diagnosis.step_graph import StepGraph
-from bridge.judge.diagnosis.value_faults import value_faults
 from bridge.judge.oracle.reduced_precision import round_fraction
 from bridge.judge.oracle.winograd import matrices
 from bridge.report.facts import finding_lines
@@ -118,7 +118,7 @@ def beyond_one_side(lab: Lab) -> Array:
     padded, memory = around(x, (1, 1, 1, 1)), np.append(x.reshape(-1), 0)
     padded[:, :, 1:-1, -1] = memory[np.arange(1, x.size // x.shape[3] + 1) * x.shape[3]].reshape(x.shape[:3])
     right = lab.graph().operation(DW)
-    found: Array = with_layer(right, padding=(0, 0)).replaced(x=Bounded(padded)).values()
+    found: Array = with_layer(right, padding=(0, 0)).replaced(x=Predicted(padded)).values()
     return found
 
 
@@ -248,7 +248,7 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "where output channel and input channel are equal it is the right value times 0.5"),
     ("gradients are limited", DY, lambda lab, g: np.clip(g, -0.002, 0.002), "limited to -0.002 .. 0.002"),
     ("an input is scaled, its bias is not", Z, lambda lab, z: with_operand(
-        lab, Z, x=Bounded(0.9995 * lab.right(A))), "it is what the input gives, if it is multiplied by 0.9995"),
+        lab, Z, x=Predicted(0.9995 * lab.right(A))), "it is what the input gives, if it is multiplied by 0.9995"),
     ("a frame is left out of the loss", DY, lambda lab, g: framed(g), "in a border of 2 pixels it is 0"),
     ("a ReLU before the loss", DY, lambda lab, g: g * (lab.right("forward/three") > 0),
      "where the output y is not positive it is 0"),
@@ -266,37 +266,37 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("a gather that goes around", DX, lambda lab, g: gathered(lab, "wrap"),
      "with its other side, around the border"),
     ("a lost block", DW, lambda lab, g: with_operand(
-        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[1, :, 2:5], 0.0))),
+        lab, DW, dz=Predicted(at(lab.right(DZ), np.s_[1, :, 2:5], 0.0))),
      "it is the sum in which rows 2 to 4 of 9 of image 1 of 4 count not at all"),
     ("a block that is added twice", DW, lambda lab, g: with_operand(
-        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[:2, :, 5:], 2 * lab.right(DZ)[:2, :, 5:]))),
+        lab, DW, dz=Predicted(at(lab.right(DZ), np.s_[:2, :, 5:], 2 * lab.right(DZ)[:2, :, 5:]))),
      "it is the sum in which rows 5 to 8 of 9 of images 0 to 1 of 4 count 2 times"),
     ("the pixels of a square", DB, lambda lab, g: lab.right(DZ).reshape(4, 4, -1)[:, :, :81].sum((0, 2)),
      "it is the sum in which the pixels of each plane after the first 81 of 108 in memory (9*9) count not at all"),
     ("rows that two blocks sum", DB, lambda lab, g: g + lab.right(DZ)[:, :, 3:5].sum((0, 2, 3)),
      "it is the sum in which rows 3 to 4 of 9 of each plane count twice"),
-    ("loops over the interior", DW, lambda lab, g: with_operand(lab, DW, dz=Bounded(
+    ("loops over the interior", DW, lambda lab, g: with_operand(lab, DW, dz=Predicted(
         around(lab.right(DZ)[..., 1:-1, 1:-1], (1, 1, 1, 1)))),
      "it is the sum in which the first and last row and the first and last column of dz count not at all"),
     ("two sides that are left out", DB, lambda lab, g: lab.right(DZ)[..., 2:, :-1].sum((0, 2, 3)),
      "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of each plane count not at all"),
-    ("a ring that is added twice", DW, lambda lab, g: 2 * g - with_operand(lab, DW, dz=Bounded(
+    ("a ring that is added twice", DW, lambda lab, g: 2 * g - with_operand(lab, DW, dz=Predicted(
         around(lab.right(DZ)[..., 2:, :-1], (2, 0, 0, 1)))),
      "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of dz count twice"),
-    ("images that lie closer together", Z, lambda lab, z: with_operand(lab, Z, x=Bounded(
+    ("images that lie closer together", Z, lambda lab, z: with_operand(lab, Z, x=Predicted(
         apart(lab.right(A), 4 * 108))),
      "it is what the input gives, if its images are 432 numbers apart in memory, not 540"),
-    ("a buffer that is filled again too early", FIRST, lambda lab, g: with_operand(lab, FIRST, x=Bounded(np.concatenate(
-        [lab.graph(1).value("input").value[:2], lab.graph().value("input").value[2:]]))),
+    ("a buffer that is filled again too early", FIRST, lambda lab, g: with_operand(lab, FIRST, x=Predicted(
+        np.concatenate([lab.graph(1).value("input").value[:2], lab.graph().value("input").value[2:]]))),
      "it is the sum in which images 0 to 1 of 4 of the input are those of the next batch"),
     ("the offset of a group is missing", DB, lambda lab, g: np.array([g[0] + g[2], g[1] + g[3], 0, 0]),
      "each channel k holds the sum of the channels k, k + 2, ..., and channels 2 to 3 of 4 are 0"),
     ("blocks of channels that are written as one", DB, lambda lab, g: np.array([g[0] + g[1], g[2] + g[3], 0, 0]),
      "each channel k holds the sum of the channels 2*k to 2*k + 1, and channels 2 to 3 of 4 are 0"),
     ("a halo that is missing below", DX, lambda lab, g: np.concatenate([
-        with_operand(lab, DX, dz=Bounded(strip(lab.right(DZ), end)))[:, :, max(end - 4, 0) : end]
+        with_operand(lab, DX, dz=Predicted(strip(lab.right(DZ), end)))[:, :, max(end - 4, 0) : end]
         for end in (4, 8, 12)], 2), "kernel row 0 (dz 1 below) counts not at all in rows 3 and 7 of 9"),
-    ("a guard that excludes too much", Z, lambda lab, z: with_operand(lab, Z, x=Bounded(
+    ("a guard that excludes too much", Z, lambda lab, z: with_operand(lab, Z, x=Predicted(
         at(at(lab.right(A), np.s_[:, :, 0], 0.0), np.s_[..., -1], 0.0))),
      "the first row (0 of 9) of the input counts not at all, and the last column (11 of 12) of the input counts not"),
     ("a guard that allows too much", Z, lambda lab, z: of_image(lab, row_on),
@@ -306,11 +306,11 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("a ReLU that some images lack", A, lambda lab, a: at(a, np.s_[1:], lab.right("forward/one")[1:]),
      "in all images but 0 where the right value is 0 it is z"),
     ("a clamp at the bottom alone", DW, lambda lab, g: with_layer(lab.graph().operation(DW), padding=(0, 0)).replaced(
-        x=Bounded(around(np.pad(lab.right(A), [*EACH, (0, 1), (0, 0)], mode="edge"), (1, 0, 1, 1)))).values(),
+        x=Predicted(around(np.pad(lab.right(A), [*EACH, (0, 1), (0, 0)], mode="edge"), (1, 0, 1, 1)))).values(),
      "the last kernel row (2 of 3) it is what an image gives that goes on beyond its border with copies of its last "
      "pixels at the bottom, in place of 0"),
     ("a row that some taps lack", DW, lambda lab, g: at(g, np.s_[:, :, 0], with_operand(
-        lab, DW, dz=Bounded(at(lab.right(DZ), np.s_[:, :, 5], 0.0)))[:, :, 0]),
+        lab, DW, dz=Predicted(at(lab.right(DZ), np.s_[:, :, 5], 0.0)))[:, :, 0]),
      "in the first kernel row (0 of 3) it is the sum in which row 5 of 9 counts not at all"),
     ("a column that is not summed", Z, lambda lab, z: at(
         z, np.s_[..., -1], lab.graph().weights["two/bias"][:, None]),
@@ -337,7 +337,7 @@ def test_channels_of_which_all_is_0_are_no_place() -> None:
 
 
 def test_channels_that_are_not_summed_are_counted(lab: Lab) -> None:
-    case = lab.case(DX, with_operand(lab, DX, dz=Bounded(at(lab.right(DZ), np.s_[:, 3], 0.0))))
+    case = lab.case(DX, with_operand(lab, DX, dz=Predicted(at(lab.right(DZ), np.s_[:, 3], 0.0))))
     truth = case.right.full(lab.arithmetic)
     view = View(case.found, truth.value, np.asarray(truth.error), AXES["nchw"])
     one, = (one for one in reach(view, case) if one.exact)
@@ -508,7 +508,7 @@ def test_another_input_is_solved_for(tmp_path: Path) -> None:
 
     def of_input(change: Callable[[Array], Array]) -> Seen | None:
         x = change(lab.graph().operation("forward/0").x.value)
-        return seen(lab, "forward/0", with_operand(lab, "forward/0", x=Bounded(x)))
+        return seen(lab, "forward/0", with_operand(lab, "forward/0", x=Predicted(x)))
 
     flat, coarse = of_input(lambda x: x - x.mean(3, keepdims=True)), of_input(lambda x: np.rint(20 * x) % 7)
     noise = seen(lab, "forward/0", np.random.default_rng(0).standard_normal(lab.right("forward/0").shape))
@@ -522,7 +522,7 @@ def test_a_copy_that_has_not_arrived(lab: Lab, tmp_path: Path) -> None:
     """The lower half of the last image of step 1 is that of step 0, or a part of the first one another image's."""
     fixture, right = make(tmp_path)
     x, old = (lab.graph(step).value("input").value for step in (1, 0))
-    late = Bounded(at(x, np.s_[3, :, 5:], old[3, :, 5:]))
+    late = Predicted(at(x, np.s_[3, :, 5:], old[3, :, 5:]))
     wrong = {name: lab.graph(1).operation(name).replaced(x=late).values() for name in ("forward/one", FIRST)}
     spoilt = Lab(fixture, plant(right, tmp_path / "wrong.h5", {
         f"steps/1/{name}": lambda _, new=new: new.astype(np.float32) for name, new in wrong.items()}))
@@ -532,7 +532,7 @@ def test_a_copy_that_has_not_arrived(lab: Lab, tmp_path: Path) -> None:
         assert "if in the last image (3 of 4), rows 5 to 8 of 9 it is that of the step before" in found.said, found
     spoilt.close()
     mixed = at(lab.right(A), np.s_[0, :, 2:6, 3:7], lab.right(A)[2, :, 2:6, 3:7])
-    found = seen(lab, Z, with_operand(lab, Z, x=Bounded(mixed)))
+    found = seen(lab, Z, with_operand(lab, Z, x=Predicted(mixed)))
     assert found is not None and found.exact
     assert "if in the first image (0 of 4), rows 2 to 5 of 9, columns 3 to 6 of 12 it is that of image 2" in found.said
 
@@ -542,7 +542,7 @@ def test_an_input_that_the_output_betrays(tmp_path: Path) -> None:
     fixture, right = make(tmp_path, model=lambda: torch.nn.Sequential(torch.nn.Conv2d(1, 6, 3, padding=1)))
     lab = Lab(fixture, right)
     x = lab.graph().value("input").value
-    coarse = Bounded(x.min() + np.rint((x - x.min()) * 255 / np.ptp(x)) * np.ptp(x) / 255)
+    coarse = Predicted(x.min() + np.rint((x - x.min()) * 255 / np.ptp(x)) * np.ptp(x) / 255)
     names = ("forward/0", "grads/0/weight")
     wrong = {name: lab.graph().operation(name).replaced(x=coarse).values() for name in names}
     lab.close()
@@ -572,7 +572,7 @@ def test_old_contents_are_seen_with_their_factor(lab: Lab) -> None:
 def test_zeros_that_a_sign_decides_are_no_dropout(lab: Lab) -> None:
     y = lab.right("forward/three")
     y = y - np.quantile(y, 0.94)
-    right = lab.graph().operation(DY).replaced(y=Bounded(y))
+    right = lab.graph().operation(DY).replaced(y=Predicted(y))
     case = replace(lab.case(DY, right.values() * (y > 0)), right=right)
     search = Search(case, now() + 20)
     assert all(kind("dropout") not in one.kinds for one in search.run(search.place)[0])
@@ -812,7 +812,7 @@ def test_large_tensors_take_no_time_to_speak_of(lab: Lab) -> None:
     shape = (4, 64, 64, 128)
     z, da = rng.normal(size=shape), rng.normal(size=shape)
     case = replace(lab.case("grads/one/output", lab.right("grads/one/output")),
-                   right=ReluBackward(shape, Bounded(da), Bounded(z)))
+                   right=ReluBackward(shape, Predicted(da), Predicted(z)))
     view = View(da * (rng.random(shape) < 0.5), da * (z > 0), np.full(1, 1e-9), AXES["nchw"])
     # Threads of numpy's BLAS that wait for each other take processor time, too, now more and now less
     with one_core():
@@ -971,7 +971,7 @@ def test_filter_gradients_by_the_channels_of_another_group_are_described(
     right = strided.graph().operation("grads/1/weight")
     x = getattr(right, operand).value
     of_first = np.concatenate([x[:, : x.shape[1] // 2]] * 2, 1)
-    found = seen(strided, "grads/1/weight", right.replaced(**{operand: Bounded(of_first)}).values())
+    found = seen(strided, "grads/1/weight", right.replaced(**{operand: Predicted(of_first)}).values())
     assert found is not None and found.exact and f"all groups use the {said} of group 0" in found.said, found
 
 

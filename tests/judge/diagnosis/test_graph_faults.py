@@ -21,12 +21,12 @@ from torch.nn import functional
 from bridge.common.errors import FileError
 from bridge.gradcheck.cases import CASES
 from bridge.judge.diagnosis.candidates import Case, base_of
-from bridge.judge.diagnosis.formulas import Formula, Sum
-from bridge.judge.diagnosis.graph_faults import sum_faults
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import worked_in_place
+from bridge.judge.diagnosis.faults.graph_faults import sum_faults
+from bridge.judge.diagnosis.faults.output_faults import worked_in_place
+from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.step_graph import StepGraph
 from bridge.judge.diagnosis.wrong_operations import change, joins, wrong_operations
 from bridge.judge.judge import judge, judge_pair
 from bridge.judge.measure.file_pair import open_pair
@@ -746,14 +746,14 @@ def test_a_faulty_operation_may_have_a_second_fault(kind: str) -> None:
 
 
 def test_a_sum_that_lacks_a_part_may_have_a_second_fault() -> None:
-    x = Bounded(np.ones((2, 3)))
+    x = Predicted(np.ones((2, 3)))
     parts = tuple(Formula((2, 3), Tanh("it"), (x,), {}, dy=x, gradient=0) for _ in range(3))
-    right = Sum((2, 3), parts, ("first", "second", "third"))
+    right = Joined((2, 3), parts, ("first", "second", "third"))
     once = list(sum_faults(right, lambda part: iter(())))
     assert [one.detail for one in once][:2] == ["the gradient through first is missing",
                                                 "the gradient through first is added twice"]
     for one in once:
-        assert isinstance(one.operation, Sum) and len(one.operation.parts) == len(one.operation.through)
+        assert isinstance(one.operation, Joined) and len(one.operation.parts) == len(one.operation.through)
         assert list(sum_faults(one.operation, lambda part: iter(())))
 
 

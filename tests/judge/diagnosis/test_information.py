@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bridge.judge.diagnosis.information import says_enough
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.judge import judge_pair
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.verdict import Verdict
@@ -65,18 +65,19 @@ def test_what_few_data_say() -> None:
     """Numbers say more than signs, and many more than few."""
     rng = np.random.default_rng(0)
     numbers, narrow = rng.normal(size=8), np.full(8, 1e-6)
-    right = Bounded(numbers, narrow)
-    assert says_enough(numbers / 3, right, Bounded(numbers / 3, narrow), 0.5, tried=1000, fitted=True)
+    right = Predicted(numbers, narrow)
+    assert says_enough(numbers / 3, right, Predicted(numbers / 3, narrow), 0.5, tried=1000, fitted=True)
     signs = np.sign(numbers)
-    assert not says_enough(-signs, Bounded(signs, narrow), Bounded(-signs, narrow), 0.5, tried=1000, fitted=True)
+    assert not says_enough(-signs, Predicted(signs, narrow), Predicted(-signs, narrow), 0.5, tried=1000, fitted=True)
     # Four of 36 that are wrong tell one rule among a hundred, and not which number is in it
     three = np.tile([1.0, 1.0, -1.0], 12)
     four, few = np.where(np.arange(36) < 4, -three, three), np.full(36, 1e-3)
     for fitted in (False, True):
-        assert says_enough(four, Bounded(three, few), Bounded(four, few), 0.5, tried=100, fitted=fitted) is not fitted
+        enough = says_enough(four, Predicted(three, few), Predicted(four, few), 0.5, tried=100, fitted=fitted)
+        assert enough is not fitted
     # As wide as the tensor: 0 is as right as anything
-    wide = Bounded(np.zeros(8), np.ones(8))
-    assert not says_enough(-signs, Bounded(signs, narrow), wide, 0.99, tried=1)
+    wide = Predicted(np.zeros(8), np.ones(8))
+    assert not says_enough(-signs, Predicted(signs, narrow), wide, 0.99, tried=1)
     many = np.sign(rng.normal(size=1000))
-    rolled = Bounded(np.roll(many, 1), np.full(1000, 1e-6))
-    assert says_enough(rolled.value, Bounded(many, np.full(1000, 1e-6)), rolled, 0.5, tried=10**6)
+    rolled = Predicted(np.roll(many, 1), np.full(1000, 1e-6))
+    assert says_enough(rolled.value, Predicted(many, np.full(1000, 1e-6)), rolled, 0.5, tried=10**6)

@@ -12,7 +12,7 @@ from bridge.judge.diagnosis.error_location import locate
 from bridge.judge.diagnosis.evidence.memory import pitches
 from bridge.judge.diagnosis.evidence.values import constants
 from bridge.judge.diagnosis.evidence.view import AXES, View
-from bridge.judge.diagnosis.operations import Bounded, Given
+from bridge.judge.diagnosis.predictions.operations import Given, Predicted
 from bridge.judge.diagnosis.search import Search
 from tests.helpers.judged.diagnosed import Lab, make
 
@@ -84,7 +84,7 @@ def test_a_place_of_the_last_place_says_nothing() -> None:
     for factor, told in ((1 + 3 * U, False), (1 + 2.0**-10, True)):
         found = right.copy()
         found[1, 2, 3, 3] *= factor
-        assert bool(locate(found, Bounded(right, 0.1 * U * np.abs(right))).explanation) is told
+        assert bool(locate(found, Predicted(right, 0.1 * U * np.abs(right))).explanation) is told
 
 
 def view(right: Array, found: Array, bound: Array) -> View:

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bridge.judge.diagnosis.layouts import AxisLayout, SliceOrder, layouts
+from bridge.judge.diagnosis.faults.layouts import AxisLayout, SliceOrder, layouts
 from tests.helpers.loops import looped
 
 Array = np.ndarray

@@ -12,13 +12,28 @@ import torch
 from torch.nn import functional
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import BiasGradient, Loss, LossGradient, Relu, ReluBackward
-from bridge.judge.diagnosis.hypothesis import Added, Framed, Moved, Passed, Read, Scaled, with_layer, with_operand
-from bridge.judge.diagnosis.layouts import SliceOrder, layouts
-from bridge.judge.diagnosis.operations import Bounded, Given, Operation
-from bridge.judge.diagnosis.padding import MODES, window
-from bridge.judge.diagnosis.value_faults import Kept
+from bridge.judge.diagnosis.faults.layouts import SliceOrder, layouts
+from bridge.judge.diagnosis.faults.padding import MODES, window
+from bridge.judge.diagnosis.faults.value_faults import Kept
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.elementwise import (
+    BiasGradient,
+    LossGradient,
+    Rectified,
+    ReluBackward,
+    SquaredError,
+)
+from bridge.judge.diagnosis.predictions.hypothesis import (
+    Added,
+    Framed,
+    Moved,
+    Passed,
+    Read,
+    Scaled,
+    with_layer,
+    with_operand,
+)
+from bridge.judge.diagnosis.predictions.operations import Given, Predicted, Prediction
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 
 Array = np.ndarray
@@ -43,19 +58,19 @@ def numbers(shape: tuple[int, ...], seed: int = 0) -> Array:
 
 def forward(layer: Conv2d) -> Forward:
     b = numbers((layer.out_channels,), 2) if layer.bias else None
-    return Forward(layer.output_shape(SHAPE), layer, Bounded(numbers(SHAPE)), numbers(layer.weight_shape, 1), b)
+    return Forward(layer.output_shape(SHAPE), layer, Predicted(numbers(SHAPE)), numbers(layer.weight_shape, 1), b)
 
 
 def data(layer: Conv2d) -> Data:
-    return Data(SHAPE, layer, Bounded(numbers(layer.output_shape(SHAPE), 3)), numbers(layer.weight_shape, 1))
+    return Data(SHAPE, layer, Predicted(numbers(layer.output_shape(SHAPE), 3)), numbers(layer.weight_shape, 1))
 
 
 def filter_(layer: Conv2d) -> Filter:
-    dz = Bounded(numbers(layer.output_shape(SHAPE), 3))
-    return Filter(layer.weight_shape, layer, Bounded(numbers(SHAPE)), dz)
+    dz = Predicted(numbers(layer.output_shape(SHAPE), 3))
+    return Filter(layer.weight_shape, layer, Predicted(numbers(SHAPE)), dz)
 
 
-def agree(operation: Operation) -> None:
+def agree(operation: Prediction) -> None:
     """A few elements in any order, all of them, and all of them with a bound are the same numbers."""
     whole = operation.full(FLOAT32)
     assert whole.value.shape == operation.shape
@@ -128,10 +143,10 @@ class TestConvolutions:
             z, dw = forward(layer).replaced(read=layout), filter_(layer).replaced(read_x=layout)
             agree(z)
             agree(dw)
-            np.testing.assert_allclose(z.values(), forward(layer).replaced(x=Bounded(x)).values(), atol=1e-12)
-            np.testing.assert_allclose(dw.values(), filter_(layer).replaced(x=Bounded(x)).values(), atol=1e-12)
+            np.testing.assert_allclose(z.values(), forward(layer).replaced(x=Predicted(x)).values(), atol=1e-12)
+            np.testing.assert_allclose(dw.values(), filter_(layer).replaced(x=Predicted(x)).values(), atol=1e-12)
         for layout in layouts(layer.output_shape(SHAPE), "nchw", "common"):
-            dz = Bounded(layout(data(layer).dz.value))
+            dz = Predicted(layout(data(layer).dz.value))
             dx, dw = data(layer).replaced(read=layout), filter_(layer).replaced(read_dz=layout)
             agree(dx)
             agree(dw)
@@ -186,11 +201,11 @@ def test_shifts_go_the_way_that_is_said(shift: tuple[int, int]) -> None:
     layer, inside = LAYERS["plain"], (slice(None), slice(None), slice(2, -2), slice(2, -2))
     z, dx, dw = forward(layer), data(layer), filter_(layer)
     opposite = (-shift[0], -shift[1])
-    moved = z.replaced(x=Bounded(shifted(z.x.value, opposite))).values()
+    moved = z.replaced(x=Predicted(shifted(z.x.value, opposite))).values()
     np.testing.assert_allclose(z.replaced(shift=shift).values()[inside], moved[inside], atol=1e-12)
-    moved = dx.replaced(dz=Bounded(shifted(dx.dz.value, shift))).values()
+    moved = dx.replaced(dz=Predicted(shifted(dx.dz.value, shift))).values()
     np.testing.assert_allclose(dx.replaced(shift=shift).values()[inside], moved[inside], atol=1e-12)
-    moved = dw.replaced(dz=Bounded(shifted(dw.dz.value, shift))).values()
+    moved = dw.replaced(dz=Predicted(shifted(dw.dz.value, shift))).values()
     np.testing.assert_allclose(dw.replaced(moved=shift).values(), moved, atol=1e-12)
     for circular in (False, True):
         right = np.roll(z.x.value, shift, (2, 3)) if circular else shifted(z.x.value, shift)
@@ -232,7 +247,7 @@ def test_patches_of_another_image_are_not_used() -> None:
     """The cache knows its operand itself, not the place in memory that it had."""
     z, indices = forward(LAYERS["plain"]), np.arange(40)
     for seed in range(8):
-        other = z.replaced(x=Bounded(numbers(SHAPE, 10 + seed)))
+        other = z.replaced(x=Predicted(numbers(SHAPE, 10 + seed)))
         np.testing.assert_allclose(other.at(indices), other.full(FLOAT32).value.reshape(-1)[indices], atol=1e-12)
         del other
 
@@ -252,7 +267,7 @@ class TestSums:
         ids=str,
     )
     def test_bias_gradient(self, change: dict[str, Any]) -> None:
-        db = BiasGradient((4,), Bounded(self.dz, np.abs(self.dz)), **change)
+        db = BiasGradient((4,), Predicted(self.dz, np.abs(self.dz)), **change)
         agree(db)
         rows, columns = change.get("part", (slice(None), slice(None)))
         chosen = self.dz[list(change.get("images", range(3)))][:, :, rows, columns]
@@ -261,7 +276,7 @@ class TestSums:
         assert (db.full(FLOAT32).error >= np.abs(chosen).sum((0, 2, 3))).all()
 
     def test_sequential_bias_gradient_is_a_loop(self) -> None:
-        db = BiasGradient((4,), Bounded(self.dz), sequential=True)
+        db = BiasGradient((4,), Predicted(self.dz), sequential=True)
         agree(db)
         for k in range(4):
             total = np.float32(0)
@@ -274,10 +289,10 @@ class TestSums:
     @pytest.mark.parametrize("how", ["", "plain", "scaled"])
     def test_loss(self, how: str) -> None:
         y, target, scale = self.dz, numbers(self.dz.shape, 8), 1 / self.dz.size
-        loss = Loss((1,), Bounded(y), target, scale, sequential=how)
+        loss = SquaredError((1,), Predicted(y), target, scale, sequential=how)
         agree(loss)
         right = float(functional.mse_loss(torch.from_numpy(y), torch.from_numpy(target)))
-        truth = Loss((1,), Bounded(y), target, scale).full(FLOAT32)
+        truth = SquaredError((1,), Predicted(y), target, scale).full(FLOAT32)
         assert truth.value[0] == pytest.approx(right, rel=1e-14)
         error = abs(float(functional.mse_loss(*(torch.from_numpy(a.astype(np.float32)) for a in (y, target)))) - right)
         assert error <= truth.error[0] < 1e-4 * right
@@ -291,12 +306,12 @@ class TestSums:
 
     def test_loss_of_some_images(self) -> None:
         y, target = self.dz, numbers(self.dz.shape, 8)
-        loss = Loss((1,), Bounded(y), target, 0.5, images=(2, 0))
+        loss = SquaredError((1,), Predicted(y), target, 0.5, images=(2, 0))
         assert loss.values()[0] == pytest.approx(0.5 * ((y - target)[[0, 2]] ** 2).sum(), rel=1e-14)
 
     def test_loss_gradient(self) -> None:
         y, target, scale = self.dz, numbers(self.dz.shape, 8), 1 / self.dz.size
-        dy = LossGradient(y.shape, Bounded(y, np.full(y.shape, 0.5)), target, scale)
+        dy = LossGradient(y.shape, Predicted(y, np.full(y.shape, 0.5)), target, scale)
         agree(dy)
         leaf = torch.from_numpy(y.copy()).requires_grad_()
         functional.mse_loss(leaf, torch.from_numpy(target)).backward()
@@ -309,27 +324,27 @@ class TestRelus:
 
     @pytest.mark.parametrize("slope", [0.0, 1.0, -1.0, 0.01, 3.0])
     def test_forward(self, slope: float) -> None:
-        agree(Relu(self.z.shape, Bounded(self.z), slope))
+        agree(Rectified(self.z.shape, Predicted(self.z), slope))
         right = functional.leaky_relu(torch.from_numpy(self.z), slope).numpy()
-        np.testing.assert_allclose(Relu(self.z.shape, Bounded(self.z), slope).values(), right, rtol=1e-15)
+        np.testing.assert_allclose(Rectified(self.z.shape, Predicted(self.z), slope).values(), right, rtol=1e-15)
 
     @pytest.mark.parametrize("slope", [0.0, 1.0, -1.0, 0.01, 3.0])
     def test_errors_of_the_input_are_covered(self, slope: float) -> None:
         e = 0.3 * np.abs(numbers(self.z.shape, 3))
-        truth = Relu(self.z.shape, Bounded(self.z, e), slope).full(FLOAT32)
+        truth = Rectified(self.z.shape, Predicted(self.z, e), slope).full(FLOAT32)
         for part in (-1.0, -0.5, 0.5, 1.0):
-            other = Relu(self.z.shape, Bounded(self.z + part * e), slope).values()
+            other = Rectified(self.z.shape, Predicted(self.z + part * e), slope).values()
             assert (np.abs(other - truth.value) <= truth.error + 1e-15).all()
 
     @pytest.mark.parametrize("slope", [0.0, 0.01, -0.5, 3.0])
     def test_errors_of_the_mask_are_covered(self, slope: float) -> None:
         """Each of the two operands somewhere inside its bound."""
         e, f = (0.3 * np.abs(numbers(self.z.shape, seed)) for seed in (3, 4))
-        truth = ReluBackward(self.z.shape, Bounded(self.da, f), Bounded(self.z, e), slope).full(FLOAT32)
+        truth = ReluBackward(self.z.shape, Predicted(self.da, f), Predicted(self.z, e), slope).full(FLOAT32)
         assert (truth.error >= 0).all()
         for p in (-1.0, 0.0, 1.0):
             for q in (-1.0, 1.0):
-                da, z = Bounded(self.da + q * f), Bounded(self.z + p * e)
+                da, z = Predicted(self.da + q * f), Predicted(self.z + p * e)
                 other = ReluBackward(self.z.shape, da, z, slope).values()
                 assert (np.abs(other - truth.value) <= truth.error + 1e-15).all()
 
@@ -338,10 +353,10 @@ class TestRelus:
         z.flat[::7] = 0
         masks = {"positive": z > 0, "all": z < 99, "nonnegative": z >= 0, "negative": z < 0}
         for rule, mask in masks.items():
-            dz = ReluBackward(z.shape, Bounded(self.da), Bounded(z), rule=rule)
+            dz = ReluBackward(z.shape, Predicted(self.da), Predicted(z), rule=rule)
             agree(dz)
             np.testing.assert_array_equal(dz.values(), np.where(mask, self.da, 0))
-        leaky = ReluBackward(z.shape, Bounded(self.da), Bounded(z), slope=0.1)
+        leaky = ReluBackward(z.shape, Predicted(self.da), Predicted(z), slope=0.1)
         np.testing.assert_allclose(leaky.values(), np.where(z > 0, self.da, 0.1 * self.da))
 
 
@@ -375,7 +390,7 @@ class TestOutputs:
         np.testing.assert_array_equal(one.values(), right)
 
     def test_operands_change_with_their_bounds(self) -> None:
-        dx = data(LAYERS["plain"]).replaced(dz=Bounded(self.dz_like(3), self.dz_like(4) ** 2))
+        dx = data(LAYERS["plain"]).replaced(dz=Predicted(self.dz_like(3), self.dz_like(4) ** 2))
         turned = with_operand(dx, "dz", lambda x: x[..., ::-1])
         np.testing.assert_array_equal(turned.dz.value, dx.dz.value[..., ::-1])
         np.testing.assert_array_equal(turned.dz.error, dx.dz.error[..., ::-1])

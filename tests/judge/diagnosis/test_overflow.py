@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from bridge.judge.diagnosis.formulas import Criterion, Formula
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.overflow import overflow
+from bridge.judge.diagnosis.faults.overflow import overflow
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.operations.losses import CrossEntropy
 from bridge.operations.softmax import LogSoftmax, Softmax
@@ -21,14 +21,14 @@ U = total_roundoff("float32")
 X = torch.from_numpy(np.random.default_rng(2).uniform(-120, 120, (3, 5, 6, 7)).astype(np.float32))
 
 
-def said(right: Operation, found: torch.Tensor | np.ndarray) -> str:
+def said(right: Prediction, found: torch.Tensor | np.ndarray) -> str:
     truth = right.full(Arithmetic(U))
     explanation = overflow(right, truth, np.asarray(found, np.float64).reshape(truth.value.shape), U)
     return "" if explanation is None else explanation.detail
 
 
 def softmax(node: Softmax | LogSoftmax, x: torch.Tensor = X) -> Formula:
-    return Formula(tuple(x.shape), node, (Bounded(x.double().numpy()),), {})
+    return Formula(tuple(x.shape), node, (Predicted(x.double().numpy()),), {})
 
 
 def test_exponentials_that_overflow_are_named() -> None:
@@ -41,9 +41,9 @@ def test_exponentials_that_overflow_are_named() -> None:
 
 def test_a_cross_entropy_that_overflows_is_named() -> None:
     target = torch.nn.functional.one_hot(X.argmin(1), 5).movedim(-1, 1).double().numpy()
-    right = Criterion((1,), CrossEntropy(), Bounded(X.double().numpy()), target)
+    right = Criterion((1,), CrossEntropy(), Predicted(X.double().numpy()), target)
     assert "without the largest" in said(right, np.full(1, np.nan))
-    assert not said(replace(right, y=Bounded(X.double().numpy() / 4)), np.full(1, np.nan))
+    assert not said(replace(right, y=Predicted(X.double().numpy() / 4)), np.full(1, np.nan))
 
 
 @pytest.mark.parametrize("spoil", ["another NaN", "a wrong number", "a NaN less"])

@@ -13,8 +13,8 @@ import pytest
 
 from bridge.common.threads import one_core
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.factors import factor_detail, fitted, is_count, is_named
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.faults.factors import factor_detail, fitted, is_count, is_named
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.sampling import few_channels, sample
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.diagnosis.unobserved import unobserved_operations
@@ -194,7 +194,7 @@ def cropped(g: Array) -> Array:
 
 
 FURTHER: list[tuple[str, Callable[[Lab], Array], str, str]] = [
-    (DW, lambda lab: changed(lab, DW, dz=Bounded(counted(lab.right("grads/two/output"), 4, 2))), "part_of_batch",
+    (DW, lambda lab: changed(lab, DW, dz=Predicted(counted(lab.right("grads/two/output"), 4, 2))), "part_of_batch",
      "row 4 of dz is summed twice"),
     ("grads/two/bias", lambda lab: counted(lab.right("grads/two/output"), 4, 0).sum((0, 2, 3)), "part_of_batch",
      "row 4 of dz is left out"),
@@ -213,9 +213,9 @@ FURTHER: list[tuple[str, Callable[[Lab], Array], str, str]] = [
     ("grads/three/output", lambda lab: changed(lab, "grads/three/output", target=targets(lab)[[1, 3, 0, 2]]),
      "other_target", "targets of images in the order 1, 3, 0, 2"),
     ("loss", lambda lab: changed(lab, "loss", target=targets(lab)[::-1]), "other_target", "in the order 3, 2, 1, 0"),
-    (DW, lambda lab: changed(lab, DW, x=Bounded(np.roll(lab.right("forward/relu"), 1, 0))), "channels_permuted",
+    (DW, lambda lab: changed(lab, DW, x=Predicted(np.roll(lab.right("forward/relu"), 1, 0))), "channels_permuted",
      "images in the order 3, 0, 1, 2"),
-    (Z, lambda lab: changed(lab, Z, x=Bounded(np.roll(lab.right("forward/relu"), -1, 3))), "padding_width",
+    (Z, lambda lab: changed(lab, Z, x=Predicted(np.roll(lab.right("forward/relu"), -1, 3))), "padding_width",
      "the image one pixel off (-1 in w), around the border"),
 ]
 
@@ -278,7 +278,7 @@ def test_what_is_dead_beside_a_dropout_hides_it_not(lab: Lab, dead: tuple) -> No
     case = lab.case("forward/relu", lab.right("forward/relu"))
     z = np.abs(case.right.z.value)
     z[dead] = -1
-    right = case.right.replaced(z=Bounded(z))
+    right = case.right.replaced(z=Predicted(z))
     kept = np.random.default_rng(3).random(z.shape) > 0.3
     search = Search(replace(case, right=right, found=right.values() * kept))
     explanations, _ = search.run(search.place)
@@ -358,7 +358,8 @@ def test_a_column_without_a_sum_is_no_other_stride(lab: Lab) -> None:
 
 
 def test_a_part_leaves_out_no_channel_that_is_0(lab: Lab) -> None:
-    right = lab.graph().operation(DW).replaced(x=Bounded(lab.right("forward/relu") * (np.arange(5) < 4)[:, None, None]))
+    some = Predicted(lab.right("forward/relu") * (np.arange(5) < 4)[:, None, None])
+    right = lab.graph().operation(DW).replaced(x=some)
     twice = right.replaced(images=(0, 1, 2, 3, 1)).values()
     found = right.values()
     found[2:] = twice[2:]
@@ -383,7 +384,7 @@ def test_operands_of_other_batches(lab: Lab) -> None:
     half[2:] = before.value("forward/relu").value[2:]
     nearest = lab.graph(0).operation("grads/one/weight")
     for name, step, wrong, detail in (
-        ("grads/two/weight", 1, filters.replaced(x=Bounded(half)), "the input of the last 2 images is that of the"),
+        ("grads/two/weight", 1, filters.replaced(x=Predicted(half)), "the input of the last 2 images is that of the"),
         ("grads/one/weight", 0, nearest.replaced(x=lab.graph(1).value("input")), "the input of the next step"),
     ):
         (first, *_), _ = lab.search(name, wrong.values(), step)
@@ -433,7 +434,7 @@ def test_a_channel_that_is_always_zero(lab: Lab) -> None:
     case = lab.case(DW, lab.right(DW))
     x = case.right.x.value.copy()
     x[:, 2] = 0
-    case.right = case.right.replaced(x=Bounded(x))
+    case.right = case.right.replaced(x=Predicted(x))
     truth = case.right.full(lab.arithmetic)
     rounded = truth.value + 0.3 * truth.error * np.random.default_rng(0).uniform(-1, 1, truth.value.shape)
     case.found = np.swapaxes(rounded, 0, 1).reshape(rounded.shape)
@@ -559,7 +560,7 @@ def test_planting_changes_only_what_follows(lab: Lab) -> None:
     for name in lab.pair.shapes:
         same = planted.value(name) is right[name]
         assert same == (name in ("forward/one", "forward/relu")), name
-        assert isinstance(planted.value(name), Bounded)
+        assert isinstance(planted.value(name), Predicted)
     # Also in place of a tensor that the file holds
     wrong = lab.graph().operation(Z).replaced(bias_factor=0.0)
     np.testing.assert_array_equal(lab.graph().planting(Z, wrong).value(Z).value, wrong.full(lab.arithmetic).value)

@@ -11,12 +11,12 @@ import torch
 from torch.nn import functional
 
 from bridge.exchange.model import Conv2d
-from bridge.judge.diagnosis.convolutions import Data, Filter
-from bridge.judge.diagnosis.elementwise import BiasGradient
-from bridge.judge.diagnosis.formulas import Formula, Sum
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.stored_16_bit import compared
-from bridge.judge.diagnosis.unfolded import unfolded
+from bridge.judge.diagnosis.faults.stored_16_bit import compared
+from bridge.judge.diagnosis.faults.unfolded import unfolded
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter
+from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
+from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
 from bridge.judge.oracle.reduced_precision import HALF
 from bridge.operations.products import ConvTranspose2d
@@ -34,7 +34,7 @@ def wide(x: torch.Tensor) -> Array:
     return x.detach().double().numpy()
 
 
-def passes(kind: str, name: str, geometry: Any, last: bool) -> dict[str, tuple[Operation, Array]]:
+def passes(kind: str, name: str, geometry: Any, last: bool) -> dict[str, tuple[Prediction, Array]]:
     """The right operations on 16-bit operands, and what torch makes of them; of three images."""
     size, stride, padding, dilation, groups = geometry
     torch.manual_seed(0)
@@ -49,7 +49,7 @@ def passes(kind: str, name: str, geometry: Any, last: bool) -> dict[str, tuple[O
         y = convolve(x, w, b, groups=groups, **settings)
         dy = torch.randn(y.shape).to(TYPES[name]).to(**order)
         dx, dw, db = torch.autograd.grad(y, (x, w, b), dy)
-    taken, dz = Bounded(wide(x)), Bounded(wide(dy))
+    taken, dz = Predicted(wide(x)), Predicted(wide(dy))
     if transposed:
         node = ConvTranspose2d("it", given, made, size, **settings, groups=groups)
         parameters = {"weight": wide(w), "bias": wide(b)}
@@ -79,11 +79,11 @@ def test_it_is_what_torch_gives(kind: str, name: str, geometry: Any, last: bool)
         wrong = found.copy()
         wrong.flat[at] *= 1 + half.relative
         assert compared(wrong, bounded).t > 1, what
-        assert compared(found, Bounded(half.widened(operation.values()), bounded.error)).t > 1, what
+        assert compared(found, Predicted(half.widened(operation.values()), bounded.error)).t > 1, what
 
 
 def test_a_sum_of_gradients_has_such_parts() -> None:
     operation, found = passes("convolution", "bf16", GEOMETRIES[0], False)["dx"]
-    both = Sum(operation.shape, (operation, operation), ("one", "two"))
+    both = Joined(operation.shape, (operation, operation), ("one", "two"))
     words, first = next(unfolded(both, HALF["bf16 stored"]))
     assert words == "the sum of each tap" and np.mean(first.values() == 2 * found) > 0.95

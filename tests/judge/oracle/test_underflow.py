@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.exchange.optimizers import Adam, AdamW, Optimizer, Sgd
-from bridge.gradcheck.cases import CASES, LOSS_CASES, LOSS_SHAPE, Case, draw_loss
+from bridge.gradcheck.cases import CASES, LOSS_CASES, LOSS_SHAPE, Setup, draw_loss
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.updates import OTHER_ORDER
 from bridge.judge.oracle import reductions, update
@@ -178,7 +178,7 @@ def worst(found: Array, right: Bounded) -> float:
     return measure(found[asked], value[asked], error[asked]).t if asked.any() else 0.0
 
 
-def tensors_of(case: Case, rng: np.random.Generator) -> Tensors:
+def tensors_of(case: Setup, rng: np.random.Generator) -> Tensors:
     """Inputs "x0", ..., parameters and state by name, and "dy"."""
     node = case.node
     found = {f"x{i}": case.draw(rng, shape) for i, shape in enumerate(case.shapes)}
@@ -189,7 +189,7 @@ def tensors_of(case: Case, rng: np.random.Generator) -> Tensors:
     return found | {"dy": rng.standard_normal(node.output_shape(*case.shapes))}
 
 
-def judged(case: Case, given: Tensors) -> dict[str, float]:
+def judged(case: Setup, given: Tensors) -> dict[str, float]:
     """T of the output and of every gradient of PyTorch's."""
     node, inputs = case.node, [f"x{i}" for i in range(len(case.shapes))]
     parameters = [name for name in given if name not in (*inputs, "dy")]
@@ -215,7 +215,7 @@ def judged(case: Case, given: Tensors) -> dict[str, float]:
 
 @looped("dtype", DTYPES)
 @looped("case", [case for cases in CASES.values() for case in cases])
-def test_operations_are_inside_the_bounds(case: Case, dtype: str) -> None:
+def test_operations_are_inside_the_bounds(case: Setup, dtype: str) -> None:
     """Of tensors that are all tiny, of one alone, of numbers of all sizes, and behind large inputs."""
     rng = np.random.default_rng(1)
     arrays = tensors_of(case, rng)

@@ -68,7 +68,7 @@ WITHOUT = {
     "constant": "a number of the formula, fitted where it meets another one",
     "constants": "numbers of a table",
     "by_terms": "of the bound alone",
-    "convolved": "mistakes of convolutions are in `bridge.judge.diagnosis.convolution_faults`",
+    "convolved": "mistakes of convolutions are in `bridge.judge.diagnosis.faults.convolution_faults`",
     "data_gradient": "as `convolved`",
     "filter_gradient": "as `convolved`",
 }

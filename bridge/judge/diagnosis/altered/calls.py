@@ -36,7 +36,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Operand:
+class Argument:
     """What a call is given: its name, its shape and axes where it is an array, its number where it is one."""
 
     label: str
@@ -65,18 +65,18 @@ class Call:
 
     at: int
     primitive: str
-    operands: tuple[Operand, ...]
+    operands: tuple[Argument, ...]
     label: str
     shape: tuple[int, ...]
     arguments: tuple[Any, ...] = ()
 
     @property
-    def first(self) -> Operand:
+    def first(self) -> Argument:
         """Return the object."""
         return self.operands[0]
 
     @property
-    def second(self) -> Operand:
+    def second(self) -> Argument:
         """Return the first argument."""
         return self.operands[1]
 
@@ -133,12 +133,12 @@ class Recorder:
                 wanted |= self._used[at]
         return [call for call in self.calls if call.at in wanted]
 
-    def _operand(self, one: Any) -> Operand:
+    def _operand(self, one: Any) -> Argument:
         if isinstance(one, Bounded):
-            return Operand(one.label or "a number", one.shape, axes=one.axes)
+            return Argument(one.label or "a number", one.shape, axes=one.axes)
         if isinstance(one, int | float) and not isinstance(one, bool):
-            return Operand(self.settings.get(float(one), f"{one:.6g}"), (), float(one))
-        return Operand("", _shape(one))
+            return Argument(self.settings.get(float(one), f"{one:.6g}"), (), float(one))
+        return Argument("", _shape(one))
 
 
 @dataclass
@@ -201,7 +201,7 @@ def _shape(one: Any) -> tuple[int, ...]:
     return one.true.shape if isinstance(one, Choice) else tuple(getattr(one, "shape", ()))
 
 
-def _label(primitive: str, operands: Sequence[Operand]) -> str:
+def _label(primitive: str, operands: Sequence[Argument]) -> str:
     """The name of what a call gives; that of a formula that is too long says only what came last."""
     first = operands[0].label
     if primitive in MOVES:

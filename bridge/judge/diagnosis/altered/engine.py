@@ -18,11 +18,11 @@ from bridge.judge.diagnosis.altered.numbers import fewer_bits, fitted, said, wit
 from bridge.judge.diagnosis.altered.operands import changes
 from bridge.judge.diagnosis.altered.updates import UpdateFormula
 from bridge.judge.diagnosis.catalogue import kind
-from bridge.judge.diagnosis.formulas import Criterion, Formula
-from bridge.judge.diagnosis.hypothesis import Hypotheses, Hypothesis
 from bridge.judge.diagnosis.information import ENOUGH
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.wrong_operations.change import changed
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
@@ -66,12 +66,12 @@ class Evaluated:
     def _owner(self) -> Any:
         return self.right.node if isinstance(self.right, Formula) else self.right.loss
 
-    def with_owner(self, owner: Any) -> Operation:
+    def with_owner(self, owner: Any) -> Prediction:
         """Return the same of another operation, or another loss."""
-        found: Operation = self.right.replaced(**{"node" if isinstance(self.right, Formula) else "loss": owner})
+        found: Prediction = self.right.replaced(**{"node" if isinstance(self.right, Formula) else "loss": owner})
         return found
 
-    def altered(self, made: Mapping[int, Change], other_way: bool = False) -> Operation:
+    def altered(self, made: Mapping[int, Change], other_way: bool = False) -> Prediction:
         """Return what makes the tensor when some calls do something else."""
         owner = self._owner
         names = ("forward", "backward", "new_state") if isinstance(self.right, Formula) else ("forward", "backward")
@@ -88,11 +88,11 @@ class Evaluated:
         return {one.name: value for one in fields(self._owner)
                 if isinstance(value := getattr(self._owner, one.name), float)}
 
-    def with_number(self, name: str, number: float) -> Operation:
+    def with_number(self, name: str, number: float) -> Prediction:
         """Return the same by another setting."""
         return self.with_owner(replace(self._owner, **{name: number}))
 
-    def operands(self) -> Iterator[tuple[str, str, Operation]]:
+    def operands(self) -> Iterator[tuple[str, str, Prediction]]:
         """Yield a kind, words, and what is made of whole operands that are other ones."""
         right = self.right
         if isinstance(right, Criterion):
@@ -156,7 +156,7 @@ class Evaluated:
         return found
 
 
-def hypothesis(key: str, detail: str, operation: Operation, *, fitted: bool = False) -> Hypothesis:
+def hypothesis(key: str, detail: str, operation: Prediction, *, fitted: bool = False) -> Hypothesis:
     """Return what an altered formula explains."""
     return Hypothesis((kind(key),), detail, operation, fitted, altered=True)
 
@@ -164,7 +164,7 @@ def hypothesis(key: str, detail: str, operation: Operation, *, fitted: bool = Fa
 Altered = Evaluated | UpdateFormula
 
 
-def formula_of(right: Operation, updating: Updating | None) -> Altered | None:
+def formula_of(right: Prediction, updating: Updating | None) -> Altered | None:
     """Return the formula of a tensor; None of what has none, as a copy or a convolution."""
     if updating is not None:
         return UpdateFormula(updating) if updating.trained is None else None
@@ -226,14 +226,14 @@ def _constants(formula: Altered, calls: list[Call], target: Target, other_way: b
         if call.primitive not in WITH_CONSTANT or call.second.number is None:
             continue
 
-        def with_number(number: float, call: Call = call) -> Operation:
+        def with_number(number: float, call: Call = call) -> Prediction:
             return formula.altered({call.at: with_constant(number)}, other_way)
 
         name = f"{call.second.label} in {call.label}"
         yield from _fit(name, call.second.number, with_number, target)
 
 
-def _fit(name: str, right: float, with_number: Callable[[float], Operation], target: Target) -> Hypotheses:
+def _fit(name: str, right: float, with_number: Callable[[float], Prediction], target: Target) -> Hypotheses:
     def predict(number: float) -> Array:
         return with_number(number).at(target.sample)
 
@@ -251,6 +251,6 @@ def _names(right: Formula) -> list[str]:
     return ["the input"] if len(right.inputs) == 1 else [f"the output of {name}" for name in right.node.inputs]
 
 
-def _changed(one: Bounded, change: Callable[[Array], Array]) -> Bounded:
+def _changed(one: Predicted, change: Callable[[Array], Array]) -> Predicted:
     error = None if one.error is None else change(np.broadcast_to(one.error, one.value.shape))
-    return Bounded(change(one.value), error)
+    return Predicted(change(one.value), error)

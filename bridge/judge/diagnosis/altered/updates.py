@@ -15,8 +15,8 @@ import numpy as np
 from bridge.exchange.optimizers import Adam, AdamW, Optimizer, Sgd
 from bridge.judge.diagnosis.altered.alteration import Extents
 from bridge.judge.diagnosis.altered.calls import Altering, Call, Change, Recorder, settings_of
-from bridge.judge.diagnosis.operations import Bounded, Operation
-from bridge.judge.diagnosis.updating import Updating
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.primitives import Watcher, watched
@@ -68,7 +68,7 @@ def _adam(settings: Adam, w: bounded.Bounded, g: bounded.Bounded, memory: Memory
 
 
 @dataclass(frozen=True)
-class Update(Operation):
+class Update(Prediction):
     """New weights by a rule some of whose calls do something else.
 
     Attributes
@@ -85,9 +85,9 @@ class Update(Operation):
     def at(self, indices: Array) -> Array:
         return self.run(Arithmetic(0.0)).value.reshape(-1)[indices]
 
-    def full(self, arithmetic: Arithmetic) -> Bounded:
+    def full(self, arithmetic: Arithmetic) -> Predicted:
         found, right = self.run(arithmetic), self.updating.right()
-        return Bounded(found.value, found.error if right.error is None else found.error + right.error)
+        return Predicted(found.value, found.error if right.error is None else found.error + right.error)
 
     def run(self, arithmetic: Arithmetic, recorder: Recorder | None = None) -> bounded.Bounded:
         """Return the new weights; `recorder` watches the last step, all others are altered."""
@@ -119,7 +119,7 @@ class UpdateFormula:
     def _shape(self) -> tuple[int, ...]:
         return self.updating.found.shape
 
-    def altered(self, made: Mapping[int, Change], other_way: bool = False) -> Operation:
+    def altered(self, made: Mapping[int, Change], other_way: bool = False) -> Prediction:
         """Return what makes the new weights when some calls do something else at every step."""
         return Update(self._shape, self.updating, made)
 
@@ -146,11 +146,11 @@ class UpdateFormula:
         return {name: value for name, value in vars(self.updating.settings).items()
                 if isinstance(value, float)}
 
-    def with_number(self, name: str, number: float) -> Operation:
+    def with_number(self, name: str, number: float) -> Prediction:
         """Return the new weights by another setting."""
         settings = replace(self.updating.settings, **{name: number})  # type: ignore[arg-type]
         return Update(self._shape, self.updating, settings=settings)
 
-    def operands(self) -> list[tuple[str, str, Operation]]:
+    def operands(self) -> list[tuple[str, str, Prediction]]:
         """Return nothing: other gradients are among the faults of updates."""
         return []

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.elementwise import BiasGradient
 from bridge.judge.diagnosis.evidence.view import Seen, View
 from bridge.judge.diagnosis.evidence.words import indices, listed
+from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
 
 #: Channels from which on a rule is told from chance, and how probable chance may be
 ENOUGH, CHANCE = 4, 1e-3

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.elementwise import Loss
 from bridge.judge.diagnosis.evidence.view import AGREE, Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor, listed
-from bridge.judge.diagnosis.formulas import Criterion
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.elementwise import SquaredError
+from bridge.judge.diagnosis.predictions.formulas import Criterion
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.operations.losses import CrossEntropy
 
 #: Smoothings of targets, and numbers that are added to a probability before its logarithm
@@ -67,7 +67,7 @@ def of_parts(right: Criterion) -> dict[str, float]:
     n, found = len(y), {}
     for i in range(n if 1 < n <= 16 else 0):
         for said, chosen in ((f"without image {i}", [j for j in range(n) if j != i]), (f"of image {i} alone", [i])):
-            part = right.replaced(y=Bounded(y[chosen]), target=t[chosen]).at(np.zeros(1, int))[0]
+            part = right.replaced(y=Predicted(y[chosen]), target=t[chosen]).at(np.zeros(1, int))[0]
             found[f"the loss {said}"] = float(part)
             if right.loss.mean:
                 found[f"the loss {said}, divided by the number of all"] = float(part) * len(chosen) / n
@@ -155,7 +155,7 @@ def target_of(right: Criterion, gradient: Array) -> Array:
     return target
 
 
-def implied(case: Case, right: Loss | Criterion) -> dict[str, float]:
+def implied(case: Case, right: SquaredError | Criterion) -> dict[str, float]:
     """Return the losses that follow from the gradient in the file, where that is wrong: by other differences, or with
     a weight for each.
     """
@@ -169,7 +169,7 @@ def implied(case: Case, right: Loss | Criterion) -> dict[str, float]:
         return {}
     d, whose = right.y.value - right.target, f"the gradient in the file ({name}): one cause makes both wrong"
     counted = f"the loss in which each difference counts as it does in {whose}"
-    if isinstance(right, Loss):
+    if isinstance(right, SquaredError):
         other = g / (2 * right.scale)
         return {f"the loss of the differences that follow from {whose}": right.scale * float((other * other).sum()),
                 counted: 0.5 * float((d * g).sum())}

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.elementwise import LossGradient, ReluBackward
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor
-from bridge.judge.diagnosis.formulas import Criterion, Formula
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.elementwise import LossGradient, ReluBackward
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.operations.losses import Huber, MeanAbsoluteError, SmoothL1
 
 #: Elements by which a function is told from chance, and numbers that it counts as
@@ -32,7 +32,7 @@ def derivatives(view: View, case: Case) -> Iterator[Seen]:
     elif (isinstance(right, Formula) and right.dy is not None and right.gradient == 0 and len(right.inputs) == 1
           and right.node.sample_rank == 0 and not right.node.has_mask):
         dy, z = (x.value.reshape(-1)[view.at] for x in (right.dy, right.inputs[0]))
-        y = right.replaced(shape=z.shape, inputs=(Bounded(z),), dy=None, gradient=None).values()
+        y = right.replaced(shape=z.shape, inputs=(Predicted(z),), dy=None, gradient=None).values()
     else:
         return
     look = "the derivative in the backward pass: of which tensor it is a function, and which one"

@@ -11,9 +11,7 @@ from functools import partial
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.elementwise import Loss, LossGradient, Relu, ReluBackward
 from bridge.judge.diagnosis.evidence.biases import folded, without_images
-from bridge.judge.diagnosis.evidence.borders import borders, counted, tiles
 from bridge.judge.diagnosis.evidence.criteria import (
     cross_entropies,
     cross_entropy_gradients,
@@ -22,7 +20,6 @@ from bridge.judge.diagnosis.evidence.criteria import (
     of_parts,
 )
 from bridge.judge.diagnosis.evidence.derivatives import derivatives, is_of_difference, residuals
-from bridge.judge.diagnosis.evidence.frames import frames
 from bridge.judge.diagnosis.evidence.groups import across_groups
 from bridge.judge.diagnosis.evidence.images import image_strides, of_other_batches
 from bridge.judge.diagnosis.evidence.input_parts import input_parts
@@ -35,9 +32,7 @@ from bridge.judge.diagnosis.evidence.losses import (
     other_losses,
     with_penalty,
 )
-from bridge.judge.diagnosis.evidence.masks import masks
 from bridge.judge.diagnosis.evidence.memory import pitches, running_sums, strides, taps
-from bridge.judge.diagnosis.evidence.neighbours import neighbours, turned, untested
 from bridge.judge.diagnosis.evidence.operands import (
     changed,
     input_in_use,
@@ -49,19 +44,24 @@ from bridge.judge.diagnosis.evidence.operands import (
     wider,
 )
 from bridge.judge.diagnosis.evidence.orders import blocked, orders
-from bridge.judge.diagnosis.evidence.places import place
-from bridge.judge.diagnosis.evidence.planes import planes
+from bridge.judge.diagnosis.evidence.places.borders import borders, counted, tiles
+from bridge.judge.diagnosis.evidence.places.frames import frames
+from bridge.judge.diagnosis.evidence.places.masks import masks
+from bridge.judge.diagnosis.evidence.places.neighbours import neighbours, turned, untested
+from bridge.judge.diagnosis.evidence.places.places import place
+from bridge.judge.diagnosis.evidence.places.planes import planes
+from bridge.judge.diagnosis.evidence.places.reach import reach
 from bridge.judge.diagnosis.evidence.proportions import proportions
-from bridge.judge.diagnosis.evidence.reach import reach
 from bridge.judge.diagnosis.evidence.slices import copies, mixtures, moved
 from bridge.judge.diagnosis.evidence.transforms import wrong_transforms
 from bridge.judge.diagnosis.evidence.values import constants, functions, levels, unnamed
 from bridge.judge.diagnosis.evidence.view import AXES, EXACT, MOST, Array, Seen, View, says_more
-from bridge.judge.diagnosis.formulas import Criterion
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.faults.output_faults import axis_names
+from bridge.judge.diagnosis.predictions.elementwise import LossGradient, Rectified, ReluBackward, SquaredError
+from bridge.judge.diagnosis.predictions.formulas import Criterion
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, TARGET, StepGraph
 from bridge.judge.diagnosis.records import MOSTLY
-from bridge.judge.diagnosis.step_graph import INPUT, TARGET, StepGraph
 
 Matcher = Callable[[View], Iterable[Seen]]
 
@@ -84,7 +84,7 @@ MATCHERS: tuple[Matcher, ...] = (
 OF_TWO = (constants, moved)
 
 
-def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequence[Case] = ()) -> Seen | None:
+def describe(case: Case, truth: Predicted, late: Callable[[], bool], later: Sequence[Case] = ()) -> Seen | None:
     """Return what is seen of an error; None where nothing is that leaves at most a tenth of it. What leaves more than
     rounding says so.
 
@@ -99,7 +99,7 @@ def describe(case: Case, truth: Bounded, late: Callable[[], bool], later: Sequen
     found = case.found.reshape(truth.value.shape)
     if not np.isfinite(found).all():
         return None
-    if isinstance(case.right, Loss) or (isinstance(case.right, Criterion) and not case.right.gradient):
+    if isinstance(case.right, SquaredError) or (isinstance(case.right, Criterion) and not case.right.gradient):
         return _loss(case, case.right, later)
     tensors = known_tensors(case) if found.size <= MANY else {}
     others = {name: x for name, x in tensors.items() if x.shape == found.shape}
@@ -273,11 +273,11 @@ def _levels(x: Array) -> str:
     return f", whose pixels are {levels} different numbers only" if 4 * levels <= x.size and levels <= LEVELS else ""
 
 
-def _loss(case: Case, right: Loss | Criterion, later: Sequence[Case]) -> Seen | None:
+def _loss(case: Case, right: SquaredError | Criterion, later: Sequence[Case]) -> Seen | None:
     steps = 1 + len(later)
     seen = list(_losses(case, right, steps))
     for other in later:
-        if isinstance(other.right, Loss | Criterion) and np.isfinite(other.found).all():
+        if isinstance(other.right, SquaredError | Criterion) and np.isfinite(other.found).all():
             said = {one.said for one in _losses(other, other.right, steps)}
             seen = [one for one in seen if one.said in said]
     return chosen([*seen, *_factor(case, later)])
@@ -305,7 +305,7 @@ CONSTANTS = {"1/log(2): the binary logarithm": 1 / math.log(2), "log(2)": math.l
              "1/log(10): the decimal logarithm": 1 / math.log(10), "pi": math.pi, "1/pi": 1 / math.pi}
 
 
-def _losses(case: Case, right: Loss | Criterion, steps: int) -> Iterator[Seen]:
+def _losses(case: Case, right: SquaredError | Criterion, steps: int) -> Iterator[Seen]:
     others = {}
     graph = case.graph
     for k in range(graph.step):
@@ -367,7 +367,7 @@ def _of_other_times(graph: StepGraph, loss: float) -> dict[str, float]:
 def _operands(case: Case) -> dict[str, Array]:
     """What the right tensor is made of, element by element."""
     right = case.right
-    if isinstance(right, Relu):
+    if isinstance(right, Rectified):
         return {"z": right.z.value}
     if isinstance(right, ReluBackward):
         return {"da": right.da.value, "z": right.source.value}

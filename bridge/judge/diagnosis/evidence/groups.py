@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.evidence.operands import solved
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
-from bridge.judge.diagnosis.hypothesis import with_layer
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.hypothesis import with_layer
+from bridge.judge.diagnosis.predictions.operations import Predicted
 
 #: Channels, or groups, that are given in words
 MOST = 4
@@ -95,7 +95,7 @@ def _operands_of_others(view: View, right: Filter) -> Iterator[Seen]:
                                  ("dz", "channels of dz", "the offset into the channels of dz of each group")):
         given = getattr(right, operand).value
         of_each = np.stack([
-            right.replaced(**{operand: Bounded(np.concatenate([part] * groups, 1))}).at(view.at)
+            right.replaced(**{operand: Predicted(np.concatenate([part] * groups, 1))}).at(view.at)
             for part in np.split(given, groups, 1)])
         yield from _chosen(view, of_each, group, what, place)
 

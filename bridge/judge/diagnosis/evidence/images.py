@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import indices
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.step_graph import INPUT, StepGraph
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, StepGraph
 
 #: Elements by which a stride is rejected, and the largest operand that is read with others
 PROBES, LARGE = 200, 2**20
@@ -42,7 +42,7 @@ def image_strides(view: View, case: Case) -> Iterator[Seen]:
         moved = np.zeros_like(x)
         for i in np.flatnonzero(inside):
             moved[i] = x.reshape(-1)[i * stride : i * stride + size].reshape(x[0].shape)
-        changed = right.replaced(**{operand: Bounded(moved)})
+        changed = right.replaced(**{operand: Predicted(moved)})
         probes = few[inside[view.place[0][few]]]
         if probes.size < PROBES // 4 or not _near(view.f[probes], changed.at(view.at[probes])):
             continue

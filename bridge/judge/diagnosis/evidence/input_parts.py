@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Filter, Forward
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import indices
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.step_graph import INPUT, StepGraph
+from bridge.judge.diagnosis.predictions.convolutions import Filter, Forward
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, StepGraph
 
 #: Numbers of an input, and images, up to which other parts are tried
 MANY, IMAGES = 2**21, 8
@@ -44,7 +44,7 @@ def input_parts(view: View, case: Case) -> Iterator[Seen]:
         if not np.array_equal(mixed, x):
             yield Seen(f"it is what the input gives, if in {', '.join(words)} it is {said}",
                        "whether the copy of the input has arrived before it is used, and is whole",
-                       view.rest(right.replaced(x=Bounded(mixed)).at(view.at)))
+                       view.rest(right.replaced(x=Predicted(mixed)).at(view.at)))
 
 
 def _wrong_output(case: Case, right: Filter) -> Array | None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bridge.judge.diagnosis.elementwise import Loss, LossGradient
 from bridge.judge.diagnosis.evidence.view import AGREE, Array, Seen
 from bridge.judge.diagnosis.evidence.words import factor
-from bridge.judge.diagnosis.formulas import Criterion
+from bridge.judge.diagnosis.predictions.elementwise import LossGradient, SquaredError
+from bridge.judge.diagnosis.predictions.formulas import Criterion
 from bridge.judge.oracle.reduced_precision import round_fraction, truncate_fraction
 
 #: Wrong steps from which on a loss is said to be one of many, at each of them
@@ -19,7 +19,7 @@ STEPS = 3
 RUNS = (32, 64, 128, 256, 512, 1024)
 
 
-def losses(right: Loss, found: float, others: dict[str, float], targets: dict[str, Array]) -> Iterator[Seen]:
+def losses(right: SquaredError, found: float, others: dict[str, float], targets: dict[str, Array]) -> Iterator[Seen]:
     """Yield other losses that are the number that was found, times a small factor.
 
     Parameters
@@ -48,7 +48,7 @@ def agreeing(found: float, known: dict[str, float], look: str = "the definition 
                            look, 0.0, int(times != 1))
 
 
-def losses_at_several_steps(right: Loss, found: float) -> Iterator[Seen]:
+def losses_at_several_steps(right: SquaredError, found: float) -> Iterator[Seen]:
     """Yield losses of which there are so many that one step alone agrees with some: they must hold at several."""
     y, t = right.y.value, right.target
     known: dict[str, float] = {}
@@ -108,7 +108,7 @@ def _weighted(d: Array) -> Iterator[tuple[str, float]]:
             yield f"without a border of {by}, over all elements", float((d[..., by:-by, by:-by] ** 2).sum())
 
 
-def _scaled_target(right: Loss, found: float) -> Iterator[Seen]:
+def _scaled_target(right: SquaredError, found: float) -> Iterator[Seen]:
     """The target times a short number, which is solved for."""
     y, t = right.y.value, right.target
     a, b, c = float((t * t).sum()), float((y * t).sum()), float((y * y).sum()) - found / right.scale

@@ -10,15 +10,15 @@ from functools import partial
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Data, Filter, Forward
-from bridge.judge.diagnosis.elementwise import LossGradient, ReluBackward
 from bridge.judge.diagnosis.evidence.criteria import is_cross_entropy, target_of
 from bridge.judge.diagnosis.evidence.view import AXES, PER_NUMBER, Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor, factors, indices
-from bridge.judge.diagnosis.formulas import Criterion
-from bridge.judge.diagnosis.hypothesis import with_layer
-from bridge.judge.diagnosis.operations import Bounded
-from bridge.judge.diagnosis.output_faults import axis_names
+from bridge.judge.diagnosis.faults.output_faults import axis_names
+from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
+from bridge.judge.diagnosis.predictions.elementwise import LossGradient, ReluBackward
+from bridge.judge.diagnosis.predictions.formulas import Criterion
+from bridge.judge.diagnosis.predictions.hypothesis import with_layer
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.records import NEARLY
 
 #: Elements of a convolution to which a kernel is fitted, and the largest kernel that is
@@ -38,11 +38,11 @@ def swapped(view: View, case: Case, tensors: dict[str, Array]) -> Iterator[Seen]
     """Yield the operation with another tensor of the file in place of an operand."""
     for operand, said in SAID.items():
         given = getattr(case.right, operand, None)
-        if not isinstance(given, Bounded) or _costly(case.right):
+        if not isinstance(given, Predicted) or _costly(case.right):
             continue
         for name, other in tensors.items():
             if other.shape == given.value.shape and not np.array_equal(other, given.value):
-                predicted = case.right.replaced(**{operand: Bounded(other)}).at(view.at)
+                predicted = case.right.replaced(**{operand: Predicted(other)}).at(view.at)
                 yield Seen(f"it is what {name} gives in place of {said}", f"what is passed as {said}: {name}?",
                            view.rest(predicted))
 
@@ -90,13 +90,13 @@ def changed(view: View, case: Case) -> Iterator[Seen]:
     """Yield the operation with an operand that went through a change first."""
     for operand in ("x", "dz"):
         given = getattr(case.right, operand, None)
-        if not isinstance(given, Bounded) or given.value.size > MANY or _costly(case.right):
+        if not isinstance(given, Predicted) or given.value.size > MANY or _costly(case.right):
             continue
         for said, change in CHANGES.items():
             with np.errstate(all="ignore"):
                 other = change(given.value)
             if other.shape == given.value.shape and np.isfinite(other).all() and not np.array_equal(other, given.value):
-                predicted = case.right.replaced(**{operand: Bounded(other)}).at(view.at)
+                predicted = case.right.replaced(**{operand: Predicted(other)}).at(view.at)
                 rest = view.rest(predicted)
                 if said == "0":
                     yield Seen("it is the bias alone", "whether the sum of this part is ever computed", rest)
@@ -111,7 +111,7 @@ def proportional(view: View, case: Case) -> Iterator[Seen]:
     if not isinstance(right, Forward):
         return
     shift = 0.0 if right.b is None else right.b[view.place[1]]
-    ones = right.replaced(x=Bounded(np.ones_like(right.x.value)), b=None).at(view.at)
+    ones = right.replaced(x=Predicted(np.ones_like(right.x.value)), b=None).at(view.at)
     for columns in (np.stack([view.r - shift], 1), np.stack([view.r - shift, ones], 1)):
         numbers = columns.shape[1]
         chosen = view.fitted
@@ -194,7 +194,7 @@ def padded(view: View, case: Case) -> Iterator[Seen]:
     right = case.right
     if not isinstance(right, Forward | Filter) or not any(right.layer.padding):
         return
-    ones = Bounded(np.ones_like(right.x.value))
+    ones = Predicted(np.ones_like(right.x.value))
     if isinstance(right, Forward):
         inside = right.replaced(x=ones, b=None).at(view.at)
         outside = right.w.sum((1, 2, 3))[view.place[1]] - inside
@@ -226,14 +226,14 @@ def _inputs(view: View, right: Forward, tensors: dict[str, Array]) -> Iterator[t
     def part(chosen: slice) -> tuple[Forward, Data]:
         one = replace(layer, out_channels=right.w[chosen].shape[0], bias=False)
         shape = (z.shape[0], one.out_channels, *z.shape[2:])
-        given = Bounded(np.zeros(shape))
+        given = Predicted(np.zeros(shape))
         return (right.replaced(shape=shape, layer=one, w=right.w[chosen], b=None),
                 Data(x.shape, one, given, right.w[chosen]))
 
     forward, back = part(slice(0, None, 2))
     used = _least_squares(forward, back, z[:, ::2], x)
     other = part(slice(1, None, 2))[0]
-    left = np.linalg.norm(other.replaced(x=Bounded(used)).values() - z[:, 1::2])
+    left = np.linalg.norm(other.replaced(x=Predicted(used)).values() - z[:, 1::2])
     error = np.linalg.norm((view.found - view.right)[:, 1::2])
     if left <= LEFT * error:
         size = float(np.abs(used).max())
@@ -255,26 +255,26 @@ def input_in_use(view: View, case: Case) -> Iterator[Seen]:
         return
     z = z if made.b is None else z - made.b[:, None, None]
     forward = made.replaced(layer=layer, b=None)
-    used = _least_squares(forward, Data(x.shape, layer, Bounded(np.zeros(z.shape)), made.w), z, x)
-    if np.linalg.norm(forward.replaced(x=Bounded(used)).values() - z) <= LEFT * error:
+    used = _least_squares(forward, Data(x.shape, layer, Predicted(np.zeros(z.shape)), made.w), z, x)
+    if np.linalg.norm(forward.replaced(x=Predicted(used)).values() - z) <= LEFT * error:
         yield Seen(f"it follows from the input that {name} shows to be in use, which is another one: one cause makes "
-                   "both wrong", f"what is said of {name}", view.rest(right.replaced(x=Bounded(used)).at(view.at)))
+                   "both wrong", f"what is said of {name}", view.rest(right.replaced(x=Predicted(used)).at(view.at)))
 
 
 def _least_squares(forward: Forward, back: Data, z: Array, start: Array) -> Array:
     """The x of the least |forward(x) - z|, by conjugate gradients on the normal equations."""
     x = start.copy()
-    rest = z - forward.replaced(x=Bounded(x)).values()
-    down = back.replaced(dz=Bounded(rest)).values()
+    rest = z - forward.replaced(x=Predicted(x)).values()
+    down = back.replaced(dz=Predicted(rest)).values()
     towards, square = down, float(np.vdot(down, down))
     end = 1e-18 * square
     for _ in range(ITERATIONS):
         if not square > end:
             break
-        seen = forward.replaced(x=Bounded(towards)).values()
+        seen = forward.replaced(x=Predicted(towards)).values()
         step = square / float(np.vdot(seen, seen))
         x, rest = x + step * towards, rest - step * seen
-        down = back.replaced(dz=Bounded(rest)).values()
+        down = back.replaced(dz=Predicted(rest)).values()
         new = float(np.vdot(down, down))
         towards, square = down + new / square * towards, new
     return x
@@ -405,7 +405,7 @@ def _lines(right: Filter, axis: int, i: int) -> Array:
     """What row or column i of dz gives, of each image."""
     only = np.zeros_like(right.dz.value)
     np.moveaxis(only, axis, 0)[i] = np.moveaxis(right.dz.value, axis, 0)[i]
-    return np.stack([right.replaced(dz=Bounded(only), images=(image,)).values() for image in range(len(only))])
+    return np.stack([right.replaced(dz=Predicted(only), images=(image,)).values() for image in range(len(only))])
 
 
 def _blocks(view: View, parts: Array, word: str) -> Iterator[Seen]:
@@ -452,8 +452,8 @@ def _paired(view: View, right: Filter, n: int) -> Iterator[Seen]:
     """Image i of dz with image j of the input."""
     pairs = [(i, j) for i in range(n) for j in range(n)]
     columns = np.stack([
-        right.replaced(dz=Bounded(right.dz.value[[i]]), x=Bounded(right.x.value[[j]])).at(view.at) for i, j in pairs],
-        1)
+        right.replaced(dz=Predicted(right.dz.value[[i]]), x=Predicted(right.x.value[[j]])).at(view.at)
+        for i, j in pairs], 1)
     weights, rest = view.solve(columns)
     met = [f"{i} with {j}" for (i, j), weight in zip(pairs, weights, strict=True) if abs(weight) > 2e-3]
     if [one for one in met if one.split(" with ")[0] != one.split(" with ")[1]]:

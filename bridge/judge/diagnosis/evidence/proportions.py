@@ -10,7 +10,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.evidence.view import PER_NUMBER, Array, Seen, View
 from bridge.judge.diagnosis.evidence.words import factor, factors, listed
-from bridge.judge.diagnosis.factors import factor_detail
+from bridge.judge.diagnosis.faults.factors import factor_detail
 
 #: Of a number, where it is so near 1
 NEAR = 2e-5

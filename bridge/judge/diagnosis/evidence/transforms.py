@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
-from bridge.judge.diagnosis.convolutions import Data, Forward
 from bridge.judge.diagnosis.evidence.view import Array, Seen, View
+from bridge.judge.diagnosis.predictions.convolutions import Data, Forward
 from bridge.judge.oracle.algorithm import transposed, turned_kernels
 from bridge.judge.oracle.winograd import Filtering, Matrices, matrices
 from bridge.operations.products import Conv2d

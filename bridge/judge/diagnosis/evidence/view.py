@@ -10,9 +10,9 @@ import numpy as np
 
 from bridge.judge.diagnosis.information import bits, place_bits, place_of_each
 from bridge.judge.diagnosis.last_place import moves
-from bridge.judge.diagnosis.operations import Bounded
+from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.records import EXACT, Seen
-from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF
 
 Array = np.ndarray
@@ -142,6 +142,6 @@ def says_more(view: View, seen: Seen, of_each: bool, updating: Updating | None =
     """
     own = place_of_each(view.wrong) if of_each else place_bits(view.wrong)
     own += CHOICE + (NUMBER * seen.numbers if seen.numbers < WHOLE_OPERAND else 0)
-    right = Bounded(view.right, view.bound)
-    return bits(view.found, right, Bounded(view.found, view.bound),
+    right = Predicted(view.right, view.bound)
+    return bits(view.found, right, Predicted(view.found, view.bound),
                 0.0 if updating is None else updating.weights[-1]) >= own

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bridge.judge.diagnosis.convolution_faults import order_detail
+from bridge.judge.diagnosis.faults.convolution_faults import order_detail
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
 from bridge.operations.arithmetic import Add, BinaryOperation, Divide, Multiply, Prelu, Subtract
 from bridge.operations.operation import Gradients, Number

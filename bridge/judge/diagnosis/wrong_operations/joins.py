@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from bridge.judge.diagnosis.convolution_faults import order_detail
+from bridge.judge.diagnosis.faults.convolution_faults import order_detail
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
 from bridge.operations.joins import Concat, Flatten
 from bridge.operations.operation import Gradients, Number

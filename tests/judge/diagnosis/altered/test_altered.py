@@ -13,8 +13,8 @@ from bridge.judge.diagnosis.altered import engine  # noqa: F401
 from bridge.judge.diagnosis.altered.alteration import MAKERS, WITHOUT
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.formulas import Criterion, Formula
-from bridge.judge.diagnosis.operations import Bounded, Operation
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.oracle.error_model import Arithmetic
@@ -54,19 +54,19 @@ RUNNING = {"running_mean": RNG.normal(size=4).astype(np.float32), "running_var":
 def formula(node: Node, x: Array, parameters: dict[str, Array] | None = None, dy: Array | None = None,
             gradient: int | str | None = None, state: str = "") -> Formula:
     """An operation of known tensors."""
-    made = Formula((), node, (Bounded(x.astype(float)),),
+    made = Formula((), node, (Predicted(x.astype(float)),),
                    {name: np.asarray(w, float) for name, w in (parameters or {}).items()},
-                   None if dy is None else Bounded(dy.astype(float)), gradient, state)
+                   None if dy is None else Predicted(dy.astype(float)), gradient, state)
     shaped: Formula = made.replaced(shape=made._values.shape)
     return shaped
 
 
 def gradient_of(loss: Loss, y: Array, target: Array) -> Criterion:
     """The gradient of a loss."""
-    return Criterion(y.shape, loss, Bounded(y.astype(float)), np.asarray(target, float), True)
+    return Criterion(y.shape, loss, Predicted(y.astype(float)), np.asarray(target, float), True)
 
 
-def explained(right: Operation, found: Array) -> list[Explanation]:
+def explained(right: Prediction, found: Array) -> list[Explanation]:
     """What altered formulas alone say of a tensor."""
     graph: Any = SimpleNamespace(arithmetic=Arithmetic(2.0**-24))
     search = Search(Case("forward/it", graph, right, np.asarray(found, np.float32).astype(float)), now() + 120)
@@ -107,7 +107,7 @@ DISTANCE = X - TARGET
 OF_HUBER = gradient_of(Huber(delta=0.75), X, TARGET)
 
 #: The right formula, what is computed in its place, and what has to be said
-PLANTED: dict[str, tuple[Operation, Array, str]] = {
+PLANTED: dict[str, tuple[Prediction, Array, str]] = {
     "eps": (FORWARD, (X - MEAN) / np.sqrt(VARIANCE + 3e-3) * WIDE + SHIFT, "eps is 0.003 in place of 1e-05"),
     "sign of eps": (FORWARD, (X - MEAN) / np.sqrt(VARIANCE - 1e-5) * WIDE + SHIFT,
                     "eps is subtracted from the variance, not added"),

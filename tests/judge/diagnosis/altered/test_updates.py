@@ -14,9 +14,9 @@ from bridge.exchange.optimizers import Adam, AdamW, Optimizer, Sgd
 from bridge.judge.diagnosis.altered.updates import Update
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
+from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import Search
-from bridge.judge.diagnosis.updating import Updating
 from bridge.judge.oracle.error_model import Arithmetic
 
 Array = np.ndarray

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What several sections use: processes that measure, shapes, pictures, the machine's peak."""

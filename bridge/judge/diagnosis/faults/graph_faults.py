@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""Faults of graphs: operations that do something else, and gradients of branches that do not come together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from bridge.judge.diagnosis.faults.convolution_faults import order_detail, part_detail, parts_of_batch
+from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
+from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, hypothesis
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
+from bridge.judge.diagnosis.wrong_operations import wrong_operations
+from bridge.judge.diagnosis.wrong_operations.joins import orders
+from bridge.operations.arithmetic import BinaryOperation
+
+
+def formula_faults(right: Formula) -> Hypotheses:
+    """Yield what an operation may do instead, and what it may take."""
+    for key, detail, node in wrong_operations(right.node):
+        yield hypothesis(key, detail, right.replaced(node=node))
+    first = right.inputs[0].value
+    if isinstance(right.gradient, str) and first.ndim > 1:
+        for images in parts_of_batch(len(first)):
+            yield hypothesis("part_of_batch", part_detail(images), _of_images(right, images))
+    # Those of arithmetic, whose shapes may differ, are among its wrong operations
+    for order in orders(len(right.inputs)) if not isinstance(right.node, BinaryOperation) else ():
+        shapes = [right.inputs[i].value.shape for i in order]
+        if shapes == [one.value.shape for one in right.inputs]:
+            other = right.replaced(inputs=tuple(right.inputs[i] for i in order))
+            yield hypothesis("joined", order_detail("inputs", order), other)
+
+
+def sum_faults(right: Joined, alone: Callable[[Prediction], Hypotheses]) -> Hypotheses:
+    """Yield gradients of which parts are missing or added twice, or one of whose parts is wrong.
+
+    Parameters
+    ----------
+    alone : yields the faults of a part
+    """
+    for i, (part, name) in enumerate(zip(right.parts, right.through, strict=True)):
+        others, names = (all_of[:i] + all_of[i + 1 :] for all_of in (right.parts, right.through))
+        yield hypothesis("branch", f"the gradient through {name} is missing", right.replaced(
+            parts=others, through=names))
+        twice = right.replaced(parts=(*right.parts, part), through=(*right.through, name))
+        yield hypothesis("branch", f"the gradient through {name} is added twice", twice)
+    for i, part in enumerate(right.parts):
+        for one in alone(part):
+            parts = (*right.parts[:i], one.operation, *right.parts[i + 1 :])
+            yield replace(one, detail=f"through {right.through[i]}: {one.detail}",
+                          operation=right.replaced(parts=parts))
+
+
+def _of_images(right: Formula, images: tuple[int, ...]) -> Formula:
+    """The same gradient of a parameter, of some images."""
+    chosen = list(images)
+
+    def part(one: Predicted) -> Predicted:
+        return Predicted(one.value[chosen], None if one.error is None else one.error[chosen])
+
+    assert right.dy is not None
+    changed: Formula = right.replaced(inputs=tuple(part(one) for one in right.inputs), dy=part(right.dy))
+    return changed
