@@ -321,18 +321,13 @@ _TABLE = (
         "summed over other axes, or the sum of another slice",
         "the axes of this reduction and how its result is spread again: per image, per channel, per group",
     ),
-    (
-        "operand_order",
-        "an operand transposed",
-        "op(A) and leading dimensions of library calls (CUBLAS_OP_T), matmul and transpose of column-major arrays",
-    ),
 )
 
 KINDS: tuple[Kind, ...] = tuple(Kind(number, *row) for number, row in enumerate(_TABLE, start=1))
 
 #: Those of operations and optimisers that no chain of convolutions and ReLUs, trained by SGD, has
 BEYOND_CHAINS = frozenset({"branch", "joined", "activation", "pooling", "statistics", "adam", "term", "factor",
-                            "function", "constant", "index", "summed_axes", "operand_order"})
+                            "function", "constant", "index", "summed_axes"})
 
 #: What faults are of, for lists that a reader is to take in at once
 FAMILIES = {
@@ -346,7 +341,7 @@ FAMILIES = {
     "wrong operands": ("previous_step", "wrong_tensor", "stale", "other_layer", "other_target", "library_constant"),
     "memory and threads": ("accumulated", "state", "race", "uninitialised", "corrupted", "overwritten"),
     "terms and factors of a formula": (
-        "term", "factor", "function", "constant", "index", "summed_axes", "operand_order"),
+        "term", "factor", "function", "constant", "index", "summed_axes"),
     "precision and storage": ("precision", "underflow", "naive_sum", "storage"),
     "optimiser": ("learning_rate", "update_sign", "weight_decay", "momentum", "adam"),
 }

@@ -72,7 +72,7 @@ def multiplied(call: Call, extents: Extents) -> Alterations:
     yield Alteration("factor", f"{a} is divided by {b}, not multiplied", _with(lambda x, y: x / y))
     yield Alteration("factor", f"{b} is divided by {a}, not multiplied", _with(lambda x, y: y / x))
     yield Alteration("term", f"{b} is added to {a}, not multiplied", _with(lambda x, y: x + y))
-    yield Alteration("factor", f"{a} is multiplied by -{b}", _with(lambda x, y: -(x * y)))
+    yield Alteration("factor", f"{a} is multiplied by -{b}", _with(lambda x, y: -(x * y)), unlikely=True)
 
 
 @alters("__truediv__", "__rtruediv__")

@@ -31,7 +31,7 @@ def changes(shape: tuple[int, ...]) -> Iterator[Change]:
         yield "image_transposed", "with its last axes exchanged in memory", lambda a: np.ascontiguousarray(
             a.transpose(0, 2, 1)).reshape(a.shape)
     if len(shape) == 2 and min(shape) > 1:
-        yield "operand_order", "with its axes exchanged in memory", lambda a: np.ascontiguousarray(a.T).reshape(a.shape)
+        yield "column_major", "with its axes exchanged in memory", lambda a: np.ascontiguousarray(a.T).reshape(a.shape)
     if len(shape) > 1 and shape[0] > 1:
         name = "image" if len(shape) == 4 else "sample"
         for by, said in ((1, "previous"), (-1, "next")):

@@ -133,7 +133,7 @@ def products(call: Call, extents: Extents) -> Alterations:
             def transposed(method: Any, *both: Bounded, which: int = which) -> Bounded:
                 return method(*(x.moved(lambda v: v.swapaxes(-1, -2)) if i == which else x
                                 for i, x in enumerate(both)))
-            yield Alteration("operand_order", f"{one.label} is transposed", transposed)
+            yield Alteration("in_out_swapped", f"{one.label} is transposed", transposed)
 
 
 @alters("reshape", "transpose")
@@ -144,7 +144,7 @@ def memory(call: Call, extents: Extents) -> Alterations:
         yield Alteration("column_major", f"{x} is reshaped in column-major order", lambda method, x, shape: x.moved(
             lambda a: a.reshape(shape, order="F")))
     if call.primitive == "transpose":
-        yield Alteration("operand_order", f"{x} is not transposed, its memory only read as if", lambda method, x, axes:
+        yield Alteration("column_major", f"{x} is not transposed, its memory only read as if", lambda method, x, axes:
                          x.moved(lambda a: np.ascontiguousarray(a).reshape([a.shape[i] for i in axes])))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bridge.validate.self_test.plants import (
     classifier,
     corruption,
+    formulas,
     geometry,
     graphs,
     layouts,
@@ -23,7 +24,7 @@ from bridge.validate.self_test.plants import (
 from bridge.validate.self_test.plants.record import Plant, Scene
 
 _MODULES = (layouts, geometry, sums, relus, memory, corruption, numbers, optimiser, operands,
-            under_algorithms, graphs, residual, classifier, splines)
+            under_algorithms, graphs, residual, classifier, splines, formulas)
 
 CATALOGUE: tuple[Plant, ...] = tuple(
     sorted((plant for module in _MODULES for plant in module.PLANTS), key=lambda plant: plant.kind)
