@@ -24,6 +24,8 @@ STANDARD = ["-std=f2018", "-pedantic", "-Werror", "-Wno-non-target-passed-to-tar
 #: What meson fills into the templates, for each precision
 PRECISIONS = {"f32": {"KIND": "sp"}, "f64": {"KIND": "dp"}}
 LEVELS = ("baseline", "avx2", "avx512")
+#: Writes the tiles of their lines
+TILES = FORTRAN / "cpu/kernels/tiles.py"
 #: Templates of the modules that choose among the levels; the build's own lines for each are in the meson.build beside
 CHOOSING = ("cpu/kernels/levels", "oracle/deviation_levels", "operations/loops_levels")
 
@@ -54,6 +56,8 @@ def configured(folder: Path) -> list[Path]:
     for part, (precision, names), level in itertools.product(("tiles", "all"), PRECISIONS.items(), LEVELS):
         values = {"PRECISION": precision, "LEVEL": level, **names, **tiles}
         paths.append(_fill(FORTRAN / f"cpu/kernels/{part}.f90.in", folder / f"{part}_{precision}_{level}.f90", values))
+        if part == "tiles":
+            subprocess.run([sys.executable, TILES, paths[-1], paths[-1]], check=True)
     for (precision, names), level in itertools.product(PRECISIONS.items(), LEVELS):
         values = {"PRECISION": precision, "LEVEL": level, **names}
         paths.append(_fill(FORTRAN / "operations/loops.f90.in", folder / f"loops_{precision}_{level}.f90", values))
@@ -87,8 +91,8 @@ def _choices(template: Path) -> dict[str, str]:
 
 def _tiles() -> dict[str, str]:
     """Names of the tiles, and their sizes for 16 registers, as an example, from the build's own table."""
-    names = re.findall(r"^ {3}subroutine (\w+)", (FORTRAN / "cpu/kernels/tiles.f90.in").read_text(encoding="utf-8"),
-                       re.MULTILINE)
+    names = subprocess.run([sys.executable, TILES, FORTRAN / "cpu/kernels/tiles.f90.in"], check=True, text=True,
+                           capture_output=True).stdout.split()
     text = (FORTRAN / "cpu/kernels/meson.build").read_text(encoding="utf-8")
     table = text.partition("tiles_of_16 = {")[2].partition("}")[0]
     return {"VECTOR_BYTES": "32", "TILES": ", &\n      & ".join(names), **dict(re.findall(r"'(\w+)': '(\d+)'", table))}

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> The CPU: host memory, OpenMP, and the kernels of the best instruction set that the processor has.
 !>
-!> Convolution.  Directly, on packed rows (cpu/kernels/direct.inc); of images of one pixel as the matrix product that it
+!> Convolution.  Directly, on packed rows (cpu/kernels/direct); of images of one pixel as the matrix product that it
 !>               is; as im2col where cnn_cpu_plan_choice finds that packed rows would not fit.
 !> Precision.    Products of one output pixel are summed in the tensor's own precision; sums over pixels (filter
 !>               gradient, bias gradient, loss) are blocked, with float64 totals.

@@ -110,7 +110,23 @@ DECLARATION = re.compile(r" +(?:.*::.*|!>.*|& .*)\n")
 
 
 def procedure(face: re.Match[str], language: Language) -> str:
-    """Return the procedure of a face."""
+    """Return the procedure of a face.
+
+    >>> short = FACE.match("   face cnn_tell(found, text)\\n      call tell(text)\\n   end face\\n")
+    >>> print(procedure(short, C), end="")
+       integer(c_int) function cnn_tell(network, name, message) bind(C, name="cnn_tell")
+          type(c_ptr), value :: network
+          type(c_ptr), value :: name
+          type(c_ptr), value :: message
+          type(error_type), allocatable :: error
+          type(network_type), pointer :: found
+          character(len=:), allocatable :: text
+          call read_text(name, "", text)
+          call find(network, found, error)
+          call tell(text)
+          call hand_over(error, message, cnn_tell)
+       end function cnn_tell
+    """
     name, given, body = face.groups()
     names = [one.strip() for one in given.split(",") if one.strip()]
     objects = {one: language.objects[one] for one in names if one in language.objects}

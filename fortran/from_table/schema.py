@@ -22,12 +22,12 @@ READS = {"functions": {"value": "z", "gradient": "z y dy"},
 
 
 def constants() -> set[str]:
-    """Return the names of fortran/operations/constants.inc.
+    """Return the names of fortran/operations/loops/constants.inc.
 
     >>> {"log_2", "density_at_0"} <= constants()
     True
     """
-    text = (ROOT / "fortran/operations/constants.inc").read_text(encoding="utf-8")
+    text = (ROOT / "fortran/operations/loops/constants.inc").read_text(encoding="utf-8")
     return set(re.findall(r"(?:::|&|,) *(\w+)(?:\([^)]*\))? = ", text))
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib.util
 import re
 import shutil
 from graphlib import TopologicalSorter
@@ -214,6 +216,19 @@ def test_every_level_is_one_that_the_templates_know(root: Path) -> None:
     kernels = root / "fortran" / "cpu" / "kernels"
     made = set(re.findall(r"'(\w+)': \{'(?:args|bytes)'", (kernels / "meson.build").read_text(encoding="utf-8")))
     assert made == set(TEMPLATES["@LEVEL@"])
+
+
+def test_tiles_are_written_of_their_lines(root: Path) -> None:
+    """Each line of a tile is one, and their names are all different."""
+    path = root / "fortran/cpu/kernels/tiles.py"
+    spec = importlib.util.spec_from_file_location("tiles", path)
+    assert spec is not None and spec.loader is not None
+    tiles = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tiles)
+    assert doctest.testmod(tiles) == (0, 1)
+    text = path.with_name("tiles.f90.in").read_text(encoding="utf-8")
+    names = tiles.names(text)
+    assert len(set(names)) == len(names) == len(re.findall(r"^      \w+: ", text, re.MULTILINE)) > 100
 
 
 def test_fortran_headers(root: Path) -> None:

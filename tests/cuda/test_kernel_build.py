@@ -206,7 +206,7 @@ def test_unusable_kernels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     """A call of the run-time library, another name, a syntax error: the build stops, and writes no file."""
     body = (KERNELS / "kernels.inc").read_text(encoding="utf-8")
     assert old in body
-    for folder in ("cuda/kernels", "operations", "optimizers"):
+    for folder in ("cuda/kernels", "cuda/kernels/convolutions", "operations/loops", "optimizers"):
         (tmp_path / folder).mkdir(parents=True)
         for file in (KERNELS.parents[1] / folder).glob("*.inc"):
             shutil.copy(file, tmp_path / folder)

@@ -55,7 +55,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         pytest.skip("gfortran is not installed")
     folder: Path = tmp_path_factory.mktemp(request.param)
     cuda = request.param == "cuda"
-    path = ROOT / "fortran" / ("cuda/kernels/bits.inc" if cuda else "operations/bits.inc")
+    path = ROOT / "fortran" / ("cuda/kernels/bits.inc" if cuda else "operations/loops/bits.inc")
     bits = path.read_text(encoding="utf-8").replace("attributes(device) ", "")
     made = folder / "logarithms.so"
     sources = []
@@ -63,7 +63,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         sources.append(folder / f"{kind}.f90")
         sources[-1].write_text(SOURCE.format(kind=kind, bits=bits), encoding="utf-8")
     level = ARCHITECTURES.get(request.param, [])
-    options = ["-fopt-info-vec", "-J", folder, "-I", ROOT / "fortran/operations"]
+    options = ["-fopt-info-vec", "-J", folder, "-I", ROOT / "fortran/operations/loops"]
     done = subprocess.run(["gfortran", *FLAGS, *level, *options, "-shared", "-fPIC", "-o", made, *sources],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -70,7 +70,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def api() -> Any:
-    """Return the wrapped procedures of ``fortran/api``.
+    """Return the wrapped procedures of ``fortran/from_table/api``.
 
     Raises
     ------

@@ -8,7 +8,7 @@ A file has, of a function of each number z (with its output y): ``value`` and ``
 its settings stand by their names, and ``dy`` for the gradient of the output; ``with``, formulas that these name. A
 ``gradient`` that reads y is found from the output. A function of two numbers a and b has ``gradient_a`` and
 ``gradient_b``. A loss of an output y and its target t has the ``value`` that is added up, and the ``gradient`` with its
-factor ``scale``. The formulas that they may call are in fortran/operations/formulas.inc.
+factor ``scale``. The formulas that they may call are in fortran/operations/loops/formulas.inc.
 
 Any other operation has Fortran's ``type`` (``<name>_type`` if it is not said), its ``components`` where they are not
 the type's own, what these ``uses``, and the ``module``, if it is not named as the folder.

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: MIT
-!> The plan of a filter gradient with channels in the vector lanes (cpu/kernels/filter_channel_lanes.inc): what is
+!> The plan of a filter gradient with channels in the vector lanes (cpu/kernels/channel_lanes): what is
 !> packed at once, and where pixels and points are in it.
 !>
 !> One of x and dy, the *transposed* tensor, has its channels side by side: a vector is many channels of one pixel. The

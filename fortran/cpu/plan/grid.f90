@@ -39,7 +39,7 @@ module cnn_cpu_plan_grid
       type(part_type), allocatable :: parts(:)
       !> Grid points that are packed at once
       integer :: band(2) = 0
-      !> Channels of the result, not pixels, are in the vector lanes (cpu/kernels/channels_last.inc)
+      !> Channels of the result, not pixels, are in the vector lanes (cpu/kernels/channels_last/channels_last.inc)
       logical :: channels_in_lanes = .false.
    contains
       procedure :: bands

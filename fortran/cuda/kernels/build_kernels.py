@@ -46,7 +46,7 @@ def entries() -> frozenset[str]:
     found = set()
     for module in re.split(r"^end module .*$", (HERE / "kernels.cuf").read_text(encoding="utf-8"), flags=re.MULTILINE):
         suffix = "".join(re.findall(r'parameter :: suffix = "(\w+)"', module))
-        included = [HERE / name for name in re.findall(r'include "(\w+\.inc)"', module)]
+        included = [HERE / name for name in re.findall(r'include "([\w/]+\.inc)"', module)]
         texts = [module, *(path.read_text(encoding="utf-8") for path in included if path.is_file())]
         found |= {name + (suffix if ending else "") for text in texts for name, ending in NAME.findall(text)}
     return frozenset(found)

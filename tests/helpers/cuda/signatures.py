@@ -19,6 +19,8 @@ from tests import ROOT
 
 WRITER = ROOT / "fortran/from_table/write.py"
 SIGNATURES = WRITER.parent / "cuda/bindings/signatures.toml"
+#: Of this process, which removes it in the end
+_folder = tempfile.TemporaryDirectory(prefix="from_table")
 
 
 def functions(library: str, text: str = "") -> Mapping[str, str]:
@@ -44,7 +46,7 @@ def interfaces(library: str, text: str) -> str:
 @cache
 def written() -> dict[str, Path]:
     """The files that the build writes, by the names of their modules; they are there as long as the process."""
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(_folder.name)
     subprocess.run([sys.executable, WRITER, folder], check=True)
     templates = [path.relative_to(WRITER.parent) for path in WRITER.parent.rglob("*.f90.in")]
     return {"_".join(("cnn", *path.parent.parts, path.name.partition(".")[0])): folder / path.stem

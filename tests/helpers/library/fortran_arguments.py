@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +41,11 @@ def with_bodies(path: Path) -> str:
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
         return "" if any(HEADER.match(statement) for _, statement, _ in statements(text)) else text
 
-    return re.sub(r'^ *include "(.*)"$', body, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = path.read_text(encoding="utf-8")
+    if path.name == "tiles.f90.in":
+        text = subprocess.run([sys.executable, path.with_name("tiles.py"), path, "/dev/stdout"], text=True, check=True,
+                              capture_output=True).stdout
+    return re.sub(r'^ *include "(.*)"$', body, text, flags=re.MULTILINE)
 
 
 def undescribed(text: str) -> list[str]:
