@@ -26,7 +26,7 @@ from functools import reduce
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from bridge.judge.oracle import convolution
+from bridge.judge.oracle import convolution, fast_convolution
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, Arithmetic
 from bridge.judge.oracle.primitives import primitive, takes_other_way, watched
 from bridge.operations.products import Conv2d
@@ -412,7 +412,7 @@ class Bounded:
         n = convolution.products_forward(layer, _size(self.shape), _size(out))
 
         def product(x: Array, filters: Array) -> Array:
-            return np.stack([convolution.forward(image, [filters], layer)[0] for image in x])
+            return np.stack([fast_convolution.forward(image, [filters], layer)[0] for image in x])
 
         algorithm = self.arithmetic.algorithm
         noise = None if algorithm is None else np.stack([self.arithmetic.noise(
@@ -427,7 +427,7 @@ class Bounded:
         n = convolution.products_data(layer, size, _size(self.shape))
 
         def product(dy: Array, filters: Array) -> Array:
-            return np.stack([convolution.backward_data(image, filters, layer, size) for image in dy])
+            return np.stack([fast_convolution.backward_data(image, filters, layer, size) for image in dy])
 
         algorithm = self.arithmetic.algorithm
         noise = None if algorithm is None else np.stack([self.arithmetic.noise(
@@ -441,7 +441,7 @@ class Bounded:
         n = self.shape[0] * convolution.products_filter(layer, _size(x.shape), _size(self.shape))
 
         def product(dy: Array, images: Array) -> Array:
-            found = (convolution.backward_filter(one, [d], layer)[0] for one, d in zip(images, dy, strict=True))
+            found = (fast_convolution.backward_filter(one, [d], layer)[0] for one, d in zip(images, dy, strict=True))
             return np.sum(list(found), axis=0)
 
         algorithm, pairs = self.arithmetic.algorithm, zip(x._largest(), self._largest(), strict=True)

@@ -62,7 +62,7 @@ def forward(x: Array, ws: list[Array], layer: Conv2d) -> list[Array]:
     if not _ours(layer, size):
         return convolution.forward(x, ws, layer)
     ys = [np.empty((layer.out_channels, *size)) for _ in ws]
-    ws = [np.ascontiguousarray(w) for w in ws]
+    x, *ws = (np.ascontiguousarray(one) for one in (x, *ws))
     for w, y in zip(ws, ys, strict=True):
         extension.call("conv2d_forward", "cpu", extension.DTYPES["float64"], _params(layer), extension.C_ORDER, 0,
                        x.ctypes.data, _extent(x), w.ctypes.data, _extent(w), 0, y.ctypes.data)
@@ -73,9 +73,9 @@ def forward(x: Array, ws: list[Array], layer: Conv2d) -> list[Array]:
 
 def backward_data(dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array:
     """Return the same as `bridge.judge.oracle.convolution.backward_data`."""
-    if not _ours(layer, dy.shape[1:]):
+    if not (_ours(layer, dy.shape[1:]) and _fits(layer, size, dy)):
         return convolution.backward_data(dy, w, layer, size)
-    w, dx = np.ascontiguousarray(w), np.empty((layer.in_channels, *size))
+    dy, w, dx = np.ascontiguousarray(dy), np.ascontiguousarray(w), np.empty((layer.in_channels, *size))
     # The input itself is not needed, only where one of its shape lies
     _backward(layer, dx, w, dy, dx.ctypes.data, 0)
     agree = freivalds.agrees_data(dy, w, dx, layer, f"the data gradient of {layer.name}")
@@ -84,8 +84,9 @@ def backward_data(dy: Array, w: Array, layer: Conv2d, size: Pair) -> Array:
 
 def backward_filter(x: Array, dys: list[Array], layer: Conv2d) -> list[Array]:
     """Return the same as `bridge.judge.oracle.convolution.backward_filter`."""
-    if not _ours(layer, dys[0].shape[1:]):
+    if not (_ours(layer, dys[0].shape[1:]) and _fits(layer, x.shape[1:], dys[0])):
         return convolution.backward_filter(x, dys, layer)
+    x, *dys = (np.ascontiguousarray(one) for one in (x, *dys))
     dws = [np.empty(layer.weight_shape) for _ in dys]
     for dy, dw in zip(dys, dws, strict=True):
         _backward(layer, x, dw, dy, 0, dw.ctypes.data)
@@ -100,6 +101,11 @@ def _backward(layer: Conv2d, x: Array, w: Array, dy: Array, dx: int, dw: int) ->
 
 def _ours(layer: Conv2d, size: tuple[int, ...]) -> bool:
     return _products(layer, size) >= LARGE and usable()
+
+
+def _fits(layer: Conv2d, size: tuple[int, ...], dy: Array) -> bool:
+    """Whether an input of this size gives all of dy: that of a transposed convolution may have been padded further."""
+    return layer.output_shape((1, layer.in_channels, *size))[2:] == dy.shape[1:]
 
 
 def _products(layer: Conv2d, size: tuple[int, ...]) -> int:

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from bridge.engine.library import extension
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.walk import limit
+from bridge.judge.oracle import fast_convolution
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.operations import BatchNorm2d, Conv2d, Relu, Softmax
+from bridge.operations import BatchNorm2d, Conv2d, ConvTranspose2d, Relu, Softmax
 from bridge.operations.graph import Graph
 from tests.helpers.graphs import judge_step, make_case, random_graph, torch_step, true_step
 
@@ -55,6 +57,26 @@ def test_a_choice_behind_numbers_of_which_nothing_is_known_is_in_doubt() -> None
         for truth in (whole, local):
             assert measure(*(np.atleast_1d(one) for one in (found[name], truth.value, limit(truth)))).t <= 1, name
     assert np.isinf(truths["forward/conv"][0].error).all()
+
+
+def test_kernels_give_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions of large images are computed by our own float64 kernels, values and bounds alike."""
+    graph = Graph([Conv2d("down", 2, 4, (3, 3), (2, 1), (1, 1)), Relu("relu"),
+                   ConvTranspose2d("up", 4, 3, (2, 3), (2, 1), output_padding=(1, 0)),
+                   ConvTranspose2d("wide", 3, 2, (2, 2), dilation=(2, 2), output_padding=(1, 1))])
+    case = make_case(graph, (2, 2, 10, 11), np.random.default_rng(0))
+    found = torch_step(case)
+    by_numpy = true_step(case, found)
+    calls: list[str] = []
+    call = extension.call
+    monkeypatch.setattr(extension, "call", lambda name, *given: (calls.append(name), call(name, *given)))
+    monkeypatch.setattr(fast_convolution, "LARGE", 0)
+    monkeypatch.delenv(fast_convolution.CHOICE, raising=False)
+    for name, truths in true_step(case, found).items():
+        for ours, theirs in zip(truths, by_numpy[name], strict=True):
+            for one, other in ((ours.value, theirs.value), (ours.error, theirs.error)):
+                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12 * float(np.abs(other).max()), err_msg=name)
+    assert {"conv2d_forward", "conv2d_backward"} <= {*calls}
 
 
 def test_an_error_that_is_no_number_is_infinite() -> None:
