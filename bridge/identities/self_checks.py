@@ -56,7 +56,7 @@ class IdentityCheck:
 
 
 def self_checks(device: str = "cpu") -> Iterator[IdentityCheck]:
-    """Check the convolutions and the network of a device, one identity after the other.
+    """IdentityCheck the convolutions and the network of a device, one identity after the other.
 
     Raises
     ------

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -25,11 +23,11 @@ from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
 from bridge.judge.verdict import Verdict
 from bridge.validate import __main__ as validate
-from bridge.validate.self_test import fixed_tolerances, graph_candidate, run, run_case, selection
+from bridge.validate.self_test import fixed_tolerances, run, run_case, selection
 from bridge.validate.self_test import fixtures as making
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.fixtures import FixtureData, Fixtures
-from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant, Scene, layouts, numbers, sums
+from bridge.validate.self_test.plants import CATALOGUE, UNKNOWN, Plant, Scene, layouts
 from bridge.validate.self_test.run_case import Healthily, Told
 from bridge.validate.self_test.selection import Trial, quick
 from bridge.validate.self_test.summary import OURS, Summary
@@ -71,6 +69,18 @@ def test_a_fault_of_each_kind_is_caught_and_named(fixtures: Fixtures, case: Tria
     assert isinstance(told, Told)
     assert told.caught and told.named and told.in_class, f"exit code {told.code}: {told.said}"
     assert set(told.naive) == (set() if case.plant.runs else {name for name, *_ in fixed_tolerances.RULES})
+
+
+#: Learning rate, sign, weight decay, momentum, what is not updated
+RULES = [case for case in selection.planted([one for one in CATALOGUE if one.kind in range(33, 38)], selection.SMALL)
+         if case.setting not in making.GRAPHS and case not in FAULTS]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("case", RULES, ids=lambda case: case.name)
+def test_every_wrong_rule_of_an_update_is_named(fixtures: Fixtures, case: Trial) -> None:
+    told = asked(fixtures, case)
+    assert isinstance(told, Told) and told.caught and told.named, told.said
 
 
 #: Of each network one, and those that nothing else in this tier plants
@@ -255,13 +265,6 @@ def test_the_command(
     assert len(cases) == 4 and wrong == ([] if caught else ["verdict", KINDS[0].title, "names"])
     report = files["report"].read_text(encoding="utf-8")
     assert ("1 of 1 caught" if caught else "0 of 1 caught") in report and "0 false alarms in 1" in report
-
-
-@pytest.mark.parametrize("module", [fixed_tolerances, graph_candidate, numbers, sums, selection, making],
-                         ids=lambda module: module.__name__)
-def test_docstrings(module: ModuleType) -> None:
-    found = doctest.testmod(module)
-    assert found.attempted > 0 and found.failed == 0
 
 
 def test_a_t_that_is_infinite_can_be_written() -> None:

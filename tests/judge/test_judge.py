@@ -45,7 +45,7 @@ def test_a_named_fault_is_a_bug_where_the_size_of_the_error_is_in_doubt(
     # The new weights would betray it at once
     wrong = keep(off, tmp_path / "wrong.h5", lambda name: name.startswith("steps/0/") and "weights" not in name)
     assert judge(small_fixture, wrong, diagnosing=False)[1].outcome is Outcome.CANNOT_TELL
-    _, verdict = judge(small_fixture, wrong)
+    _, verdict = judge(small_fixture, wrong, adequacy=False)
     assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
     (finding,) = verdict.diagnosis.findings
     assert finding.name == "grads/conv2/weight" and finding.explanations[0].kinds[0].key == "scale"
@@ -102,7 +102,7 @@ def test_the_loss_is_judged_by_the_candidates_own_output(
 ) -> None:
     """N - 1 in place of N: 7e-4 of the loss, which errors of the output propagated over all layers could hide."""
     wrong = plant(small_result, tmp_path / "wrong.h5", {"steps/0/loss": lambda x: x * (1440 / 1439)})
-    _, verdict = judge(small_fixture, wrong)
+    _, verdict = judge(small_fixture, wrong, adequacy=False)
     assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
     assert verdict.diagnosis.findings[0].explanations[0].kinds[0].key == "count"
 

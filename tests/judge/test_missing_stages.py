@@ -131,7 +131,7 @@ def test_a_lower_precision_that_nobody_could_look_for_is_doubt(
     assert verdict.outcome is Outcome.CANNOT_TELL and "Whether lower precision explains it" in verdict.words
     assert [line.partition(":")[0] for line in verdict.missing] == ["the look for a lower precision"]
     # A fault that is found by what it predicts needs no such look
-    assert judge(small_fixture, wrong)[1].outcome is Outcome.BUG
+    assert judge(small_fixture, wrong, adequacy=False)[1].outcome is Outcome.BUG
 
 
 @pytest.mark.parametrize("error", few([ValueError("planted"), FileError("second.h5: planted")], 1))
@@ -234,7 +234,7 @@ def test_a_place_makes_no_bug_of_what_rounding_may_be(small_fixture: Path, small
     for _ in range(2):
         comparison, _ = judge(small_fixture, nudged(small_result, path, by), diagnosing=False)
         by *= 3.6 / comparison.failures[0].t
-    _, verdict = judge(small_fixture, path)
+    _, verdict = judge(small_fixture, path, adequacy=False)
     assert verdict.diagnosis is not None
     (finding,) = verdict.diagnosis.findings
     assert 3 < finding.t < 4 and finding.explanations[0].by_place, finding
@@ -244,7 +244,7 @@ def test_a_place_makes_no_bug_of_what_rounding_may_be(small_fixture: Path, small
 
 def test_the_search_ends_in_time(small_fixture: Path, wrong: Path) -> None:
     """Nothing is tried without time, and the wrong tensors that nobody looked at are counted."""
-    verdict = judge(small_fixture, wrong, seconds=0.0)[1]
+    verdict = judge(small_fixture, wrong, adequacy=False, seconds=0.0)[1]
     found = verdict.diagnosis
     assert verdict.outcome is Outcome.BUG and found is not None
     assert not found.findings and not found.complete and found.not_searched > 0 and found.seconds < 5
@@ -271,7 +271,7 @@ def test_the_sample_of_a_costly_gradient_is_enough(small_fixture: Path, small_re
     rng = np.random.default_rng(0)
     path = plant(small_result, tmp_path / "noise.h5",
                  {GRADIENT: lambda g: g * rng.uniform(0.5, 1.5, g.shape).astype(g.dtype)})
-    _, verdict = judge(small_fixture, path)
+    _, verdict = judge(small_fixture, path, adequacy=False)
     assert verdict.outcome is Outcome.BUG and verdict.missing == []
     assert seen and seen[0] < 16 * 16 * 9
     assert verdict.diagnosis is not None and not verdict.diagnosis.findings[0].explanations

@@ -128,10 +128,10 @@ def test_a_probe_is_exact_on_a_terminal(tmp_path: Path) -> None:
     fixture, result = tmp_path / "probe.h5", tmp_path / "result.h5"
     export(fixture, ExportSettings(height=8, width=16, steps=1, probe=True))
     extension.run_file(fixture, result)
-    text = "\n".join(printed(judge(fixture, result), 160))
+    text = "\n".join(printed(judge(fixture, result, diagnosing=False), 160))
     assert "step 0: exact\n" in text and "\nNothing is rounded in this probe.\n" in text and "Probability" not in text
     wrong = plant(result, tmp_path / "wrong.h5", {"steps/0/grads/conv2/weight": lambda g: g[:, :, ::-1]})
-    lines = printed(judge(fixture, wrong), 160)
+    lines = printed(judge(fixture, wrong, diagnosing=False), 160)
     assert any(line.startswith("step 0: bug; first wrong: T = inf, grads/conv2/weight") for line in lines)
     (row,) = (line for line in lines if line.startswith("grads/conv2/weight"))
     assert " bug " in row and "rounding" not in row

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Mistakes in Adam's update are named; each is planted by numpy, not by the formulas of the search."""
+"""Mistakes in Adam's update are named; each is planted by numpy, not by the formulas of the search.
+
+Only those are here that the self-test does not plant.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +53,8 @@ def late(ws: Gradients, gs: Gradients) -> np.ndarray:
 
 #: Optimiser, weights after the second step from the gradients and the weights before each, words of the finding
 MISTAKES: list[tuple[str, Callable[[Gradients, Gradients], np.ndarray], str]] = [
-    ("adam", lambda g, w: adam(w[-1], coupled(g, w), c1=False, c2=False), "without bias correction"),
     ("adam", lambda g, w: adam(w[-1], coupled(g, w), c1=False), "1 - beta1**t"),
     ("adam", lambda g, w: adam(w[-1], coupled(g, w), c2=False), "1 - beta2**t"),
-    ("adam", lambda g, w: adam(w[-1], coupled(g, w), t=1), "that of the step after"),
-    ("adam", lambda g, w: adam(w[-1], coupled(g, w), root=lambda v: np.sqrt(v + EPS)), "eps inside the root"),
-    ("adam", lambda g, w: adam(w[-1], coupled(g, w), betas=(B2, B1)), "beta1 and beta2 exchanged"),
-    ("adam", lambda g, w: adam(w[-1], coupled(g, w)[-1:]), "the averages are forgotten"),
     ("adam", lambda g, w: adam(w[-1], coupled(g, w), root=np.sqrt), "without eps"),
     ("adam", lambda g, w: adam(w[-1], coupled(g, w), t=6), "is counted for each of the"),
     ("adam", lambda g, w: adam(w[-1], coupled(g, w), t=97), "is 97 ahead"),
@@ -68,10 +66,7 @@ MISTAKES: list[tuple[str, Callable[[Gradients, Gradients], np.ndarray], str]] = 
      "both averages are corrected by beta1"),
     ("adam", lambda g, w: late(w, coupled(g, w)), "the average of the gradient is that of the step before"),
     ("adamw", lambda g, w: adam(w[-1], g, LR / 2) - LR * DECAY * w[-1], "by lr = 0.015625, that of the step before"),
-    ("adam", lambda g, w: adam(w[-1], g), ": none"),
     ("adam", lambda g, w: adam(w[-1], g) - LR * DECAY * w[-1], "decoupled, as AdamW's"),
-    ("adamw", lambda g, w: adam(w[-1], coupled(g, w), LR / 2), "in the gradient, as Adam's"),
-    ("adamw", lambda g, w: adam(w[-1], g, LR / 2) - DECAY * w[-1], "without lr"),
     ("adamw", lambda g, w: adam(w[-1], g, LR) - LR * DECAY * w[-1], "that of the step before"),
     ("adamw", lambda g, w: 2 * w[-1] - adam(w[-1], g, LR / 2) + LR / 2 * DECAY * w[-1], "w + lr*g"),
 ]

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Damaged, strange and hostile files: exit code 2, one clear line, no traceback, in bounded time."""
+"""Fixtures and results that are spoiled: exit code 2, one clear line, no traceback."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,44 +10,11 @@ import h5py
 import numpy as np
 import pytest
 
-from bridge import step
-from bridge.common.errors import FileError
-from bridge.engine.library import extension
-from bridge.exchange.file import ExchangeFile
-from reference.export import export
-from reference.settings import ExportSettings
 from tests.helpers.candidates import ask
+from tests.helpers.files.damaged import INPUT, Spoil, check_line, cycle, refused_by_step, spoilt
+from tests.helpers.loops import looped
 
-Spoil = Callable[[h5py.File], object]
 WEIGHT = "steps/0/weights/conv2/weight"
-INPUT = "batches/0/input"
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A small fixture and its right result."""
-    fixture = export(
-        tmp_path_factory.mktemp("files") / "fixture.h5",
-        ExportSettings(height=9, width=12, batch=2, steps=2, momentum=0.5, threads=1),
-    ).path
-    extension.run_file(fixture, fixture.with_name("result.h5"))
-    return fixture, fixture.with_name("result.h5")
-
-
-def check_line(text: str, path: Path, *wanted: str) -> None:
-    """One line that names the file and what is wrong."""
-    lines = [line for line in text.splitlines() if line and not line.startswith("compare with")]
-    assert len(lines) == 1 and "Traceback" not in text, text
-    assert str(path) in lines[0] and all(word in lines[0] for word in wanted), (lines[0], wanted)
-
-
-def refused_by_step(path: Path, folder: Path, capfd: pytest.CaptureFixture) -> None:
-    """By the Fortran reader, which leaves no file behind."""
-    capfd.readouterr()
-    assert step.main([str(path), str(folder / "out.h5")]) == 2
-    assert not list(folder.glob("*out.h5*"))
-    lines = capfd.readouterr().err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("bridge.step: ") and len(lines[0]) > 30, lines
 
 
 def put(name: str, make: Callable[[h5py.File, str], object]) -> Spoil:
@@ -109,11 +72,6 @@ def with_nan(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def cycle(file: h5py.File, name: str) -> None:
-    file["loop"] = h5py.SoftLink("/" + name)
-    file[name] = h5py.SoftLink("/loop")
-
-
 def through_external(file: h5py.File, name: str) -> None:
     file["elsewhere"] = h5py.ExternalLink("other.h5", "/x")
     file[name] = h5py.SoftLink("/elsewhere")
@@ -123,7 +81,6 @@ def virtual(file: h5py.File, name: str) -> None:
     layout = h5py.VirtualLayout((2, 1, 9, 12), "f4")
     layout[:] = h5py.VirtualSource("other.h5", "x", (2, 1, 9, 12))
     file.create_virtual_dataset(name, layout)
-
 
 #: (what, how, words of the message)
 FIXTURES: list[tuple[str, Spoil, tuple[str, ...]]] = [
@@ -235,21 +192,9 @@ FIXTURES: list[tuple[str, Spoil, tuple[str, ...]]] = [
 ]
 
 
-def spoilt(source: Path, folder: Path, spoil: Spoil) -> Path:
-    """A spoilt copy, and beside it what its links may point to."""
-    path = folder / "bad.h5"
-    shutil.copyfile(source, path)
-    with h5py.File(folder / "other.h5", "w") as other:
-        other["x"] = np.ones((2, 1, 9, 12), np.float32)
-    (folder / "other.raw").write_bytes(bytes(864))
-    with h5py.File(path, "r+") as file:
-        spoil(file)
-    return path
-
-
-@pytest.mark.parametrize("spoil, words", [row[1:] for row in FIXTURES], ids=[row[0] for row in FIXTURES])
+@looped("what, spoil, words", FIXTURES)
 def test_a_bad_fixture_is_refused(
-    pair: tuple[Path, Path], spoil: Spoil, words: tuple[str, ...], tmp_path: Path
+    pair: tuple[Path, Path], what: str, spoil: Spoil, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     path = spoilt(pair[0], tmp_path, spoil)
     answer = ask(path, pair[1])
@@ -258,9 +203,10 @@ def test_a_bad_fixture_is_refused(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("spoil", [row[1] for row in FIXTURES], ids=[row[0] for row in FIXTURES])
+@looped("what, spoil, words", FIXTURES)
 def test_a_bad_fixture_is_refused_by_the_fortran_reader(
-    pair: tuple[Path, Path], spoil: Spoil, tmp_path: Path, capfd: pytest.CaptureFixture
+    pair: tuple[Path, Path], what: str, spoil: Spoil, words: tuple[str, ...], tmp_path: Path,
+    capfd: pytest.CaptureFixture
 ) -> None:
     refused_by_step(spoilt(pair[0], tmp_path, spoil), tmp_path, capfd)
 
@@ -268,7 +214,6 @@ def test_a_bad_fixture_is_refused_by_the_fortran_reader(
 def half_written(file: h5py.File, name: str) -> None:
     file.create_dataset(name, (2, 16, 9, 12), "f4", chunks=(1, 16, 9, 12))
     file[name][0] = 1
-
 
 RESULTS: list[tuple[str, Spoil, tuple[str, ...]]] = [
     ("half written", put("steps/0/forward/conv1", half_written), ("steps/0/forward/conv1", "holds only 6912")),
@@ -311,123 +256,3 @@ def test_a_bad_result_is_refused(pair: tuple[Path, Path], spoil: Spoil, words: t
     answer = ask(pair[0], path)
     assert answer.code == 2
     check_line(answer.errors, path, *words)
-
-
-@pytest.mark.parametrize("link", ["dangling", "cyclic", "external", "group"])
-def test_strange_objects_in_a_result_are_missing_tensors(pair: tuple[Path, Path], link: str, tmp_path: Path) -> None:
-    """What is not a dataset of this file is not in the file: listed, never followed."""
-    name = "steps/0/forward/conv2"
-    make = {
-        "dangling": lambda file: file.__setitem__(name, h5py.SoftLink("/nowhere")),
-        "cyclic": lambda file: cycle(file, name),
-        "external": lambda file: file.__setitem__(name, h5py.ExternalLink(str(pair[0]), "/" + name)),
-        "group": lambda file: file.create_group(name),
-    }[link]
-    path = tmp_path / "result.h5"
-    shutil.copyfile(pair[1], path)
-    with h5py.File(path, "r+") as file:
-        del file[name]
-        make(file)
-    answer = ask(pair[0], path)
-    assert answer.code == 0 and "not judged: forward/conv2 (step 0): not in the file" in answer.words
-
-
-def test_a_soft_link_inside_the_file_is_followed(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    path = tmp_path / "result.h5"
-    shutil.copyfile(pair[1], path)
-    with h5py.File(path, "r+") as file:
-        file.move("steps/0/forward", "outputs")
-        file["steps/0/forward"] = h5py.SoftLink("/outputs")
-    assert ask(pair[0], path).code == 0
-
-
-def test_a_huge_fixture_that_is_not_there(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    """Two images of 2**36 pixels: one chunk of each is written."""
-    def spoil(file: h5py.File) -> None:
-        for name in (INPUT, "batches/0/target"):
-            del file[name]
-            file.create_dataset(name, (2, 1, 2**18, 2**18), "f4", chunks=(1, 1, 64, 64), compression="gzip")
-            file[name][:, 0, 0, 0] = 1
-
-    path = spoilt(pair[0], tmp_path, spoil)
-    answer = ask(path, pair[1])
-    assert answer.code == 2
-    check_line(answer.errors, path, "batches/0/", "declares 549755813888 bytes but holds only")
-
-
-def test_names_that_no_terminal_should_see(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    def spoil(file: h5py.File) -> None:
-        for name in (b"\x1b[2Jescape", b"two\nlines", b"\xff\xfe", b"[/bold]"):
-            file.create_dataset(name, data=1.0)
-
-    answer = ask(pair[0], spoilt(pair[1], tmp_path, spoil))
-    assert answer.code == 0
-    assert all(name in answer.words for name in ("\\x1b[2Jescape", "two\\nlines", "\\xff\\xfe", "[/bold]"))
-    assert "\x1b" not in answer.words
-
-
-@pytest.mark.parametrize("role", ["fixture", "result"])
-def test_truncated_files(pair: tuple[Path, Path], role: str, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    source = pair[role == "result"]
-    whole, path = source.read_bytes(), tmp_path / "cut.h5"
-    for length in (0, 1, 8, 96, 512, 2048, len(whole) // 3, len(whole) // 2, len(whole) - 4096, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        if role == "fixture":
-            refused_by_step(path, tmp_path, capfd)
-        answer = ask(*((path, pair[1]) if role == "fixture" else (pair[0], path)))
-        assert answer.code == 2
-        check_line(answer.errors, path, "not a readable HDF5 file")
-
-
-def test_damaged_bytes_never_crash(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    """In a process of its own, where a crash would show; any verdict but a traceback is an answer."""
-    whole, rng = pair[1].read_bytes(), np.random.default_rng(1)
-    script = (
-        "import sys; from bridge import compare, step; a = sys.argv[1:]\n"
-        "print([compare.main([a[0], f, '--no-diagnosis']) for f in a[1:]])"
-    )
-    paths = []
-    for i in range(12):
-        spoilt = bytearray(whole)
-        for at in rng.integers(0, 4096 if i % 2 else len(whole), 20):
-            spoilt[at] = rng.integers(256)
-        paths.append(tmp_path / f"{i}.h5")
-        paths[-1].write_bytes(spoilt)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(pair[0]), *map(str, paths)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-2000:]
-
-
-def test_what_is_not_a_file(pair: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    (tmp_path / "text.h5").write_text("not HDF5\n" * 100)
-    (tmp_path / "loop.h5").symlink_to("loop.h5")
-    os.mkfifo(tmp_path / "pipe.h5")
-    for name in ("none.h5", "text.h5", "loop.h5", "pipe.h5", "."):
-        path = tmp_path / name
-        for arguments in ((path, pair[1]), (pair[0], path)):
-            answer = ask(*arguments)
-            assert answer.code == 2
-            check_line(answer.errors, path)
-        if name != "pipe.h5":
-            refused_by_step(path, tmp_path, capfd)
-
-
-def test_where_json_cannot_be_written(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    answer = ask(*pair, "--json", str(tmp_path / "none" / "out.json"))
-    assert answer.code == 2 and "none" in answer.errors and "Traceback" not in answer.errors
-
-
-def test_what_the_reader_hands_out(pair: tuple[Path, Path]) -> None:
-    with ExchangeFile(pair[0]) as file:
-        assert file.has(INPUT) and not file.has("batches/0") and not file.has("batches/9/input")
-        assert file.batches() == 2 and file.shape(INPUT) == (2, 1, 9, 12)
-        assert file.read(INPUT, (2, 1, 9, 12), 1).shape == (1, 9, 12)
-        with pytest.raises(FileError, match=r"batches/0/input has the shape \(2, 1, 9, 12\), expected \(1, 1, 9, 12\)"):
-            file.read(INPUT, (1, 1, 9, 12))
-        with pytest.raises(FileError, match="batches/9/input is missing"):
-            file.shape("batches/9/input")
