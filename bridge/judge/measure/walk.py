@@ -26,7 +26,7 @@ from bridge.judge.oracle.choices import Sums as ChosenSums
 from bridge.judge.oracle.fast_convolution import wanted
 from bridge.judge.oracle.graph_step import GraphStep
 from bridge.judge.oracle.reductions import (
-    Sums,
+    StepSums,
     Truth,
     gradient_bound,
     local_gradient_bound,
@@ -97,7 +97,7 @@ def _by_images(pair: FilePair, step: int, weights: Parameters, look: Look, image
     first = pair.model.layers[0]
     of_first = math.prod(first.weight_shape[1:]) + first.bias if isinstance(first, Conv2d) else 0
 
-    def one(image: int) -> Sums:
+    def one(image: int) -> StepSums:
         def visit(name: str, value: Array, bound: Array, /, *local: Truth) -> Array | None:
             truth = Truth(value, bound, of_first if name == f"forward/{first.name}" else None)
             return look(name, truth, local[0] if local else None, image)
@@ -105,7 +105,7 @@ def _by_images(pair: FilePair, step: int, weights: Parameters, look: Look, image
         x, target = pair.batch(step, "input", image), pair.batch(step, "target", image)
         return step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.arithmetic, visit)
 
-    total, taken = Sums(), range(pair.batch_shape[0]) if images is None else images
+    total, taken = StepSums(), range(pair.batch_shape[0]) if images is None else images
     # Large images use all cores each, and then no more than one needs to be in memory
     workers = 1 if wanted(pair.model, pair.batch_shape) else min(len(taken), os.cpu_count() or 1)
     with _shared(workers), ThreadPoolExecutor(workers) as pool:

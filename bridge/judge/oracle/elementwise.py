@@ -18,7 +18,7 @@ Array = np.ndarray
 
 
 @dataclass
-class Parts:
+class ConvolutionParts:
     """What a convolution's value and bound are made of.
 
     Attributes
@@ -35,7 +35,7 @@ class Parts:
     own: Array | None
 
 
-def finish(parts: Parts, n: Array, arithmetic: Arithmetic, bias: Array | None = None) -> tuple[Truth, ...]:
+def finish(parts: ConvolutionParts, n: Array, arithmetic: Arithmetic, bias: Array | None = None) -> tuple[Truth, ...]:
     """Put ``E = s(n)*c + propagated`` in the place of c; return the bound of the candidate's own inputs.
 
     Wrong inputs are rounded too, hence a factor 1 + s(n) of what is propagated. With the candidate's own inputs c is at

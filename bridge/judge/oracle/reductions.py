@@ -34,7 +34,7 @@ class Truth:
     stored: int = 8
 
 
-class Visitor(Protocol):
+class ImageVisitor(Protocol):
     """Receives un-reduced tensors of one image."""
 
     def __call__(self, name: str, value: Array, bound: Array, /, *local: Truth) -> Array | None:
@@ -82,7 +82,7 @@ class GradientSums:
 
 
 @dataclass
-class Sums:
+class StepSums:
     """Loss and gradients; parts of images are added in their order, so results do not depend on threads.
 
     Attributes
@@ -100,7 +100,7 @@ class Sums:
     local_propagated: float = 0.0
     gradients: dict[str, GradientSums] = field(default_factory=dict)
 
-    def add(self, other: Sums) -> None:
+    def add(self, other: StepSums) -> None:
         """Add another image's part."""
         self.loss += other.loss
         self.loss_propagated += other.loss_propagated
@@ -111,7 +111,7 @@ class Sums:
             self.gradients[name] = self.gradients[name] + part if name in self.gradients else part
 
 
-def loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithmetic) -> tuple[float, float]:
+def loss_bound(sums: StepSums, scale: float, elements: int, arithmetic: Arithmetic) -> tuple[float, float]:
     """Return the loss of the batch and its bound; `elements` terms, each from 3 roundings (y - t, square, scale).
 
     Each square may underflow, and each product with the scale.
@@ -120,7 +120,7 @@ def loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithmetic) 
     return scale * sums.loss, float(arithmetic.with_underflow(np.atleast_1d(bound), _tiny(elements, scale))[0])
 
 
-def local_loss_bound(sums: Sums, scale: float, elements: int, arithmetic: Arithmetic) -> Truth | None:
+def local_loss_bound(sums: StepSums, scale: float, elements: int, arithmetic: Arithmetic) -> Truth | None:
     """Return the loss that follows from the candidate's own output; None where its file lacks that."""
     if sums.local_loss is None:
         return None

@@ -29,7 +29,7 @@ from bridge.common import parallel
 from bridge.exchange.model import Conv2d, Model
 from bridge.judge.oracle import convolution, elementwise, fast_convolution
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.reductions import GradientSums, Sums, Truth, Visitor
+from bridge.judge.oracle.reductions import GradientSums, ImageVisitor, StepSums, Truth
 
 Array = np.ndarray
 
@@ -70,8 +70,8 @@ def step_of_image(
     target: Array,
     scale: float,
     arithmetic: Arithmetic,
-    visit: Visitor,
-) -> Sums:
+    visit: ImageVisitor,
+) -> StepSums:
     """Forward and backward of one image in float64, with bounds.
 
     Parameters
@@ -86,7 +86,7 @@ def step_of_image(
 
     Returns
     -------
-    Sums
+    StepSums
         This image's part of the loss and of the parameter gradients.
     """
     # Overflow is not an accident here: it makes a value infinite, and that is judged
@@ -103,9 +103,9 @@ def _backward(
     target: Array,
     scale: float,
     arithmetic: Arithmetic,
-    visit: Visitor,
-) -> Sums:
-    sums = Sums()
+    visit: ImageVisitor,
+) -> StepSums:
+    sums = StepSums()
     grad, error, local = _loss(output, target, scale, arithmetic, sums)
     for layer in reversed(model.layers):
         own = visit(f"grads/{layer.name}/output", grad, error, *local)
@@ -127,7 +127,7 @@ def _backward(
 
 
 def _forward(
-    model: Model, weights: dict[str, Array], x: Array, arithmetic: Arithmetic, visit: Visitor
+    model: Model, weights: dict[str, Array], x: Array, arithmetic: Arithmetic, visit: ImageVisitor
 ) -> tuple[list[_Input | _Mask], _Input]:
     """What the backward pass needs of every layer, and the network's output."""
     kept: list[_Input | _Mask] = []
@@ -168,7 +168,7 @@ def _conv_forward(
         largest = parallel.absolute(a.value) + a.error
         of = arithmetic.algorithm.forward_bound
         noise = arithmetic.noise(lambda x, filters: of(x, filters, layer), largest, absolute)
-    local = elementwise.finish(elementwise.Parts(z, e, propagated, own), n, arithmetic, b)
+    local = elementwise.finish(elementwise.ConvolutionParts(z, e, propagated, own), n, arithmetic, b)
     return z, e, _joined(e, local, noise)
 
 
@@ -181,7 +181,7 @@ def _joined(e: Array, local: tuple[Truth, ...], noise: Array | None) -> tuple[Tr
 
 
 def _loss(
-    y: _Input, target: Array, scale: float, arithmetic: Arithmetic, sums: Sums
+    y: _Input, target: Array, scale: float, arithmetic: Arithmetic, sums: StepSums
 ) -> tuple[Array, Array, tuple[Truth, ...]]:
     """Sum of squares, and dy = 2*scale*(y - t): a difference, a product, a scale, which a mean of means rounds thrice.
 
@@ -258,7 +258,7 @@ def _conv_backward(
         largest = parallel.added(dz.absolute, e_dz)
         of = arithmetic.algorithm.data_bound
         noise = arithmetic.noise(lambda dy, filters: of(dy, filters, layer, size), largest, absolute)
-    local = elementwise.finish(elementwise.Parts(da, e, propagated, found), n, arithmetic)
+    local = elementwise.finish(elementwise.ConvolutionParts(da, e, propagated, found), n, arithmetic)
     return da, e, _joined(e, local, noise)
 
 

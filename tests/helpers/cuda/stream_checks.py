@@ -282,7 +282,7 @@ def two_networks_captured() -> None:
 def what_cannot_be_captured() -> None:
     """Is run call by call; here cuDNN cannot be captured."""
     os.environ["STRICT_CAPTURE"] = "0"
-    plain, training = trained("cuda,capture=no", steps=5), Training()
+    plain, training = trained(f"{CUDNN},capture=no", steps=5), Training(CUDNN)
     launches = strict.counter("cudaGraphLaunch")
     for _ in range(5):
         training.step()

@@ -122,8 +122,8 @@ contains
       end do
       call dnn%check(CUDNN_STATUS_SUCCESS, "nothing", error)
       call report("success", error)
-      call dnn%check(dnn%set_stream(c_null_ptr, c_null_ptr), "choose a stream", error)
-      call report("stream", error)
+      call dnn%check(dnn%backend_finalize(c_null_ptr), "finish a descriptor", error)
+      call report("descriptor", error)
    end subroutine print_errors
 
    subroutine print_handle()

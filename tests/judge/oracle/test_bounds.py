@@ -22,9 +22,9 @@ from bridge.judge.measure.operation_names import operation
 from bridge.judge.measure.updates import OTHER_ORDER
 from bridge.judge.oracle import step as bounds
 from bridge.judge.oracle import update as updates
-from bridge.judge.oracle.elementwise import Parts, finish
+from bridge.judge.oracle.elementwise import ConvolutionParts, finish
 from bridge.judge.oracle.error_model import Arithmetic, rounding_factor, total_roundoff
-from bridge.judge.oracle.reductions import GradientSums, Sums, gradient_bound, loss_bound
+from bridge.judge.oracle.reductions import GradientSums, StepSums, gradient_bound, loss_bound
 from bridge.judge.verdict import Outcome, decide
 from bridge.report import print_report, to_dict
 
@@ -172,7 +172,7 @@ def test_a_loss_that_underflows_is_inside_its_bound(mean: bool) -> None:
     d = np.maximum(x, 0) - target
     for loss in (np.float32(scale) * (d * d).sum(dtype=np.float32), (np.float32(scale) * d * d).sum(dtype=np.float32)):
         assert abs(float(loss) - value) <= bound <= 200 * 2.0**-149
-    assert value > 0 and loss_bound(Sums(), scale, x.size, Arithmetic(U)) == (0, 0)
+    assert value > 0 and loss_bound(StepSums(), scale, x.size, Arithmetic(U)) == (0, 0)
 
 
 # --- the statistic ------------------------------------------------------------------------------------------
@@ -409,7 +409,8 @@ def test_to_add_a_bias_is_rounded_as_its_size_says(propagated: bool) -> None:
     """It stands in the sum of absolute values, too: beside small products it is what the rounding comes from."""
     arithmetic, n, bias = Arithmetic(total_roundoff("float32")), np.full((1, 3), 4), np.array([1e3, -2.0])
     shape = 2, 1, 3
-    parts = Parts(np.zeros(shape), np.full(shape, 0.5), np.zeros(shape) if propagated else None, np.ones(shape))
+    none = np.zeros(shape)
+    parts = ConvolutionParts(none, np.full(shape, 0.5), none if propagated else None, np.ones(shape))
     own, = finish(parts, n, arithmetic, bias.reshape(2, 1, 1))
     whole = np.broadcast_to(bias.reshape(2, 1, 1), shape)
     np.testing.assert_array_equal(parts.value, whole)

@@ -16,7 +16,7 @@ from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.judge.oracle import convolution
 from bridge.judge.oracle import step as bounds
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.reductions import Sums, loss_bound
+from bridge.judge.oracle.reductions import StepSums, loss_bound
 
 Array = np.ndarray
 MANY = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -178,7 +178,7 @@ def test_a_whole_step_equals_autograd(name: str) -> None:
     x, target = rng.standard_normal(shape), rng.standard_normal(model.output_shapes(shape)[-1])
     scale = 1 / target.size if mean else 1.0
     found: dict[str, list[Array]] = {}
-    sums = Sums()
+    sums = StepSums()
     for image in range(3):
         sums.add(
             bounds.step_of_image(
