@@ -71,6 +71,8 @@ MAKE_GRAPHS = {f"cudnnBackend{name}" for name in ("CreateDescriptor", "SetAttrib
 NOT_IN_A_STEP = {
     "cudaPointerGetAttributes", "cudaGetLastError",
     "cudaMemGetInfo", "cuDriverGetVersion", "cuDeviceGetName",
+    # Of the device's own tests
+    "cudaStreamIsCapturing",
 }  # fmt: skip
 #: A status that stays, as after an access to a wrong address
 STICKY = dict.fromkeys(("cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize"), 700)

@@ -75,21 +75,21 @@ def test_missing_functions(folder: Path) -> None:
     assert "these functions are missing: cudnn" in said
 
 
-def test_a_missing_part(root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """cuDNN itself would end the process."""
     monkeypatch.setenv("CNN_CUDA_WHEELS", "")
     broken_cuda.make_library(folder / "libcudnn.so.9",
-                        functions=broken_cuda.with_all_symbols(root, "cudnn", cudnnGetVersion=91900))
+                        functions=broken_cuda.with_all_symbols("cudnn", cudnnGetVersion=91900))
     _, said = found_here("cuDNN: ")
     if "built for CUDA" in said:
         pytest.skip("the loader finds the parts of another cuDNN")
     assert f"cuDNN: {folder}/libcudnn.so.9" in said and "libcudnn_graph.so.9" in said
 
 
-def test_a_wrong_version(root: Path, folder: Path) -> None:
+def test_a_wrong_version(folder: Path) -> None:
     """Complete, but another cuDNN than ours."""
     broken_cuda.make_library(folder / "libcudnn.so.9",
-                        functions=broken_cuda.with_all_symbols(root, "cudnn", cudnnGetVersion=81000))
+                        functions=broken_cuda.with_all_symbols("cudnn", cudnnGetVersion=81000))
     for part in ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled"):
         (folder / f"libcudnn_{part}.so.9").symlink_to(folder / "libcudnn.so.9")
     _, said = found_here("cuDNN: ")
