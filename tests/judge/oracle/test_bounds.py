@@ -409,8 +409,9 @@ def test_to_add_a_bias_is_rounded_as_its_size_says(propagated: bool) -> None:
     """It stands in the sum of absolute values, too: beside small products it is what the rounding comes from."""
     arithmetic, n, bias = Arithmetic(total_roundoff("float32")), np.full((1, 3), 4), np.array([1e3, -2.0])
     shape = 2, 1, 3
-    none = np.zeros(shape)
-    parts = ConvolutionParts(none, np.full(shape, 0.5), none if propagated else None, np.ones(shape))
+    # They are changed in place
+    carried = np.zeros(shape) if propagated else None
+    parts = ConvolutionParts(np.zeros(shape), np.full(shape, 0.5), carried, np.ones(shape))
     own, = finish(parts, n, arithmetic, bias.reshape(2, 1, 1))
     whole = np.broadcast_to(bias.reshape(2, 1, 1), shape)
     np.testing.assert_array_equal(parts.value, whole)
