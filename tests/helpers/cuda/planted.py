@@ -57,7 +57,7 @@ COPIED = '"copy from a tensor "//shape_text(tensor%extent), error)\n         if 
 LOSS = '"reading the loss", error)\n      if (allocated(error)) return\n'
 FILLED = "call c_memcpy(device%buffers%staging, address_after(host, done), piece)\n"
 
-FREED = "         call free_graph_plan(self%graphs, self%plans(i)%graph)\n"
+FREED = "         call free_graph_plan(self%dnn, self%plans(i)%graph)\n"
 
 PLANTS = (
     # No mistakes: what is planted below is caught for what it is, not because something was built again
