@@ -66,7 +66,7 @@ class MachinePeak:
         code = ("import os, sys; from benchmarks.harness import processors; processors.restrict(int(sys.argv[1])); "
                 "os.execv(sys.argv[2], sys.argv[2:])")
         done = subprocess.run([sys.executable, "-c", code, str(threads), str(program), *arguments], check=True,
-                              text=True, capture_output=True, cwd=SOURCE.parents[2],
+                              text=True, capture_output=True, cwd=SOURCE.parents[3],
                               env=processors.environment(threads))
         return {line.split()[0]: float(line.split()[-1]) for line in done.stdout.splitlines()}
 
