@@ -7,10 +7,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from bridge.judge.diagnosis.altered.calls import Call, Change
+from bridge.judge.diagnosis.altered.operands import displaced
 from bridge.judge.oracle.bounded import Bounded
 
 Array = np.ndarray
@@ -95,19 +97,9 @@ def chosen(shape: tuple[int, ...], axis: int, keep: Array) -> Array:
     return keep.reshape(tuple(-1 if a == axis else 1 for a in range(len(shape))))
 
 
-def shifted(x: Bounded, axis: int, by: int, *, edge: bool = False, around: bool = False) -> Bounded:
-    """Return element ``i + by`` at place i along an axis; beyond the end 0, the edge's, or from the other side."""
-
-    def move(a: Array) -> Array:
-        n = a.shape[axis]
-        source = np.arange(n) + by
-        if around:
-            return np.roll(a, -by, axis)
-        found = np.take(a, np.clip(source, 0, n - 1), axis)
-        inside = (source >= 0) & (source < n)
-        return found if edge else np.where(chosen(a.shape, axis, inside), found, 0.0)
-
-    return x.moved(move)
+def shifted(x: Bounded, axis: int, by: int, *, edge: bool = False) -> Bounded:
+    """Return element ``i + by`` at place i along an axis; beyond the end 0, or the edge's."""
+    return x.moved(partial(displaced, axis=axis, by=by, edge=edge))
 
 
 def near(x: Bounded, value: Array) -> Bounded:

@@ -18,15 +18,10 @@ def _with(change: Two) -> Callable[..., Any]:
 
     def changed(method: Any, a: Bounded, b: Any) -> Any:
         found, right = change(a, b), method(a, b)
-        return found if getattr(found, "shape", ()) == right.shape else _like(found, right)
+        found = found if isinstance(found, Bounded) else right.constant(found)
+        return found if found.shape == right.shape else found.broadcast(right.shape)
 
     return changed
-
-
-def _like(found: Any, right: Bounded) -> Bounded:
-    if not isinstance(found, Bounded):
-        found = right.constant(found)
-    return found if found.shape == right.shape else found.broadcast(right.shape)
 
 
 @alters("__add__")

@@ -9,6 +9,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.altered.alteration import Alteration, Alterations, Extents, alters
 from bridge.judge.diagnosis.altered.calls import Call
+from bridge.judge.diagnosis.wrong_operations import pooling
 from bridge.judge.oracle.bounded import Bounded, Choice
 
 Array = np.ndarray
@@ -51,9 +52,9 @@ def places(call: Call, extents: Extents) -> Alterations:
     yield Alteration("index", f"{said} is always the last", to(lambda at: 0 * at + rows * columns - 1))
     for by, where in ((1, "after"), (-1, "before")):
         yield Alteration("index", f"{said} is the one {where} it", to(lambda at, by=by: np.maximum(at + by, 0)))
-    yield Alteration("pooling", "all that are equal to the largest of a window count", lambda method, x: _certain(
-        x.value == x.value.max((-2, -1), keepdims=True)))
-    yield Alteration("pooling", "the place of the last of equal numbers", lambda method, x: _last(x))
+    yield Alteration("pooling", "all that are equal to the largest of a window count",
+                     lambda method, x: pooling.largest(x))
+    yield Alteration("pooling", "the place of the last of equal numbers", lambda method, x: pooling.last(x))
 
 
 @alters("shares_of_max")
@@ -89,10 +90,3 @@ def branches(call: Call, extents: Extents) -> Alterations:
 
 def _certain(true: Array) -> Choice:
     return Choice(true, np.zeros(true.shape, bool))
-
-
-def _last(x: Bounded) -> Choice:
-    flat = x.value.reshape(*x.shape[:-2], -1)
-    true = np.zeros(flat.shape, bool)
-    np.put_along_axis(true, flat.shape[-1] - 1 - flat[..., ::-1].argmax(-1)[..., None], True, -1)
-    return _certain(true.reshape(x.shape))

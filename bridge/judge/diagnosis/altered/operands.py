@@ -73,12 +73,17 @@ def _images(shape: tuple[int, ...]) -> Iterator[Change]:
         for by in (1, -1):
             for edge, said in ((True, "the edge repeated"), (False, "0 at the edge")):
                 where = f"one {name} {'further' if by > 0 else 'before'}, {said}"
-                yield "index", where, partial(_moved, axis=axis, by=by, edge=edge)
+                yield "index", where, partial(displaced, axis=axis, by=by, edge=edge)
 
 
-def _moved(a: Array, axis: int, by: int, edge: bool) -> Array:
+def displaced(a: Array, axis: int, by: int, edge: bool = False) -> Array:
+    """Return element ``i + by`` at place i along an axis; beyond the end 0, or the edge's.
+
+    >>> displaced(np.array([1, 2, 3]), 0, 1), displaced(np.array([1, 2, 3]), 0, -1, edge=True)
+    (array([2, 3, 0]), array([1, 1, 2]))
+    """
     size = a.shape[axis]
     source = np.arange(size) + by
     found = np.take(a, np.clip(source, 0, size - 1), axis)
     inside = ((source >= 0) & (source < size)).reshape([-1 if i == axis else 1 for i in range(a.ndim)])
-    return found if edge else np.where(inside, found, 0.0)
+    return found if edge else np.where(inside, found, 0)

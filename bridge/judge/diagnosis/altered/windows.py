@@ -157,7 +157,8 @@ def repeated(call: Call, extents: Extents) -> Alterations:
             name = call.first.word(axis)
             for by, where in ((1, "next"), (-1, "previous")):
                 yield Alteration("index", f"{call.first.label} of the {where} {name}",
-                                 lambda method, x, to, axis=axis, by=by: method(shifted(x, axis, by, around=True), to))
+                                 lambda method, x, to, axis=axis, by=by: method(x.moved(
+                                     lambda a: np.roll(a, -by, axis)), to))
             yield Alteration("index", f"{call.first.label} of the {name}s in reverse order",
                              lambda method, x, to, axis=axis: method(x.moved(lambda a: np.flip(a, axis)), to))
 
@@ -168,6 +169,6 @@ def behind(call: Call, extents: Extents) -> Alterations:
     yield Alteration("joined", "the parts are joined in reverse order", _reversed)
 
 
-def _reversed(method: Any, x: Bounded, others: list[Bounded], axis: int) -> Bounded:
+def _reversed(method: Any, x: Bounded, others: list[Bounded], *axis: int) -> Bounded:
     parts = [x, *others][::-1]
-    return method(parts[0], parts[1:], axis)
+    return method(parts[0], parts[1:], *axis)

@@ -34,7 +34,7 @@ def max_pool(node: MaxPool2d) -> Wrong:
         yield "pooling", "padded with zeros", changed(node, forward=lambda xs, w: windows(xs[0], 0.0).max((-2, -1)))
     yield "pooling", "the mean of each window", AvgPool2d(
         node.name, node.kernel_size, node.stride, node.padding, inputs=node.inputs)
-    for said, chosen in (("to all that are equal to the largest", _largest), ("to the last of equal ones", _last),
+    for said, chosen in (("to all that are equal to the largest", largest), ("to the last of equal ones", last),
                          ("to the first element of each window", _first)):
         yield "pooling", f"the gradient goes {said}", changed(node, backward=back_to(chosen))
 
@@ -61,11 +61,11 @@ def _chosen(true: Array) -> Choice:
     return Choice(true, np.zeros_like(true))
 
 
-def _largest(windows: Number) -> Choice:
+def largest(windows: Number) -> Choice:
     return _chosen(windows.value == windows.value.max((-2, -1), keepdims=True))
 
 
-def _last(windows: Number) -> Choice:
+def last(windows: Number) -> Choice:
     flat = windows.value.reshape(*windows.shape[:-2], -1)
     last = np.zeros(flat.shape, bool)
     np.put_along_axis(last, flat.shape[-1] - 1 - flat[..., ::-1].argmax(-1)[..., None], True, -1)
