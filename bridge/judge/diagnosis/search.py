@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridge.judge.diagnosis.altered.engine import Target, altered_formulas, formula_of
+from bridge.judge.diagnosis.altered.engine import altered_formulas, formula_of
+from bridge.judge.diagnosis.altered.numbers import Target
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
@@ -52,7 +53,8 @@ MOST_NAMED, MOST_CONFIRMED = 12, 48
 #: Numbers from which on a prediction is not near all of them by chance
 MANY = 16
 #: Rules of optimisers, which explain more than this share of the error, or nothing
-RULES_OF_UPDATES, HALF = {"adam", "momentum", "weight_decay", "learning_rate", "term", "factor", "constant"}, 0.5
+RULES_OF_UPDATES, HALF = {"adam", "momentum", "weight_decay", "learning_rate", "term", "factor", "constant",
+                          "function"}, 0.5
 #: Seconds for formulas that are altered
 ALTERING = 20.0
 #: Seconds for the search of two faults; with what is tried before them less than a tensor gets of the usual time
@@ -242,18 +244,17 @@ class Search:
         if formula is None:
             return
         limit, self.trying = self.trying, min(self.trying, now() + ALTERING)
-        target = Target(self.sample, self.target, self.bound, self.arithmetic.u)
-        known = {one.predicted.astype(np.float32).tobytes() for one in self.tried}
+        target = Target(self.sample, self.target, self.bound, self.arithmetic.u, lambda: self.late)
         for stage in altered_formulas(formula, target):
-            for one in stage:
-                if self.late:
-                    break
-                self._try([one])
-                made = self.tried[-1].predicted.astype(np.float32).tobytes()
-                if made in known:
-                    self.tried.pop()
+            self._try(stage)
+            kept, known = [], set[bytes]()
+            for one in self.tried:
+                made = one.predicted.astype(np.float32).tobytes()
+                if not (one.hypothesis.altered and made in known):
+                    kept.append(one)
                 known.add(made)
-            if self._accepted():
+            self.tried = kept
+            if self.late or self._accepted():
                 break
         self.trying = limit
 

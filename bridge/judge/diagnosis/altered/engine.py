@@ -14,7 +14,7 @@ import numpy as np
 from bridge.judge.diagnosis.altered import arithmetic, choices, functions, sums, windows  # noqa: F401
 from bridge.judge.diagnosis.altered.alteration import MAKERS, Alteration, Extents
 from bridge.judge.diagnosis.altered.calls import Call, Change, calls_of, settings_of, with_changes
-from bridge.judge.diagnosis.altered.numbers import fewer_bits, fitted, said, with_constant
+from bridge.judge.diagnosis.altered.numbers import Target, fewer_bits, fitted, said, with_constant
 from bridge.judge.diagnosis.altered.operands import changes
 from bridge.judge.diagnosis.altered.updates import UpdateFormula
 from bridge.judge.diagnosis.catalogue import kind
@@ -32,23 +32,6 @@ Array = np.ndarray
 ALIKE = 8
 #: Primitives whose first argument may be a constant of the formula
 WITH_CONSTANT = {"__add__", "__sub__", "__rsub__", "__mul__", "__truediv__", "__rtruediv__", "averaged", "__gt__"}
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a constant is fitted to.
-
-    Attributes
-    ----------
-    sample : flat indices
-    found, bound : what is there at these, and the bound of the right tensor
-    u : unit roundoff
-    """
-
-    sample: Array
-    found: Array
-    bound: Array
-    u: float
 
 
 @dataclass(frozen=True)
@@ -240,7 +223,7 @@ def _fit(name: str, right: float, with_number: Callable[[float], Prediction], ta
     if target.found.size < ENOUGH:
         return
     with np.errstate(all="ignore"):
-        known = fitted(right, predict, target.found, target.bound, target.u)
+        known = fitted(right, predict, target)
     if known is not None:
         yield hypothesis("constant", f"{name} is {said(*known, right)} in place of {right:.6g}", with_number(known[0]),
                          fitted=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,25 @@ KNOWN = {"1/sqrt(2)": math.sqrt(0.5), "sqrt(2)": math.sqrt(2.0), "sqrt(2/pi)": m
 DIGITS, SIMPLE = 1e-4, 1e-2
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a constant is fitted to.
+
+    Attributes
+    ----------
+    sample : flat indices
+    found, bound : what is there at these, and the bound of the right tensor
+    u : unit roundoff
+    late : says whether time is up
+    """
+
+    sample: Array
+    found: Array
+    bound: Array
+    u: float
+    late: Callable[[], bool] = bool
+
+
 def fewer_bits(call: Call) -> Alterations:
     """Yield what a call gives, rounded to fewer bits."""
     if call.primitive in COMPUTED:
@@ -60,39 +80,40 @@ def with_constant(number: float) -> Change:
     return lambda method, x, old, *rest: method(x, number, *rest)
 
 
-def fitted(start: float, predict: Predict, found: Array, bound: Array, u: float) -> tuple[float, float] | None:
-    """Return the constant by which a formula gives what was found, and how well it is known; None where none does.
+def fitted(start: float, predict: Predict, target: Target) -> tuple[float, float] | None:
+    """Return the constant by which a formula gives what was found, and how well it is known; None where none does, or
+    time is up.
 
     Parameters
     ----------
     start : the right constant
     predict : what the formula gives at some elements by another one
-    found : what is there, and its `bound`
-    u : unit roundoff
 
     Examples
     --------
     >>> x = np.linspace(1.0, 2.0, 5)
-    >>> found = fitted(1.0, lambda c: np.exp(c * x), np.exp(0.5 * x), 1e-9 + 0 * x, 2.0**-24)
-    >>> round(found[0], 6)
+    >>> target = Target(np.arange(5), np.exp(0.5 * x), 1e-9 + 0 * x, 2.0**-24)
+    >>> round(fitted(1.0, lambda c: np.exp(c * x), target)[0], 6)
     0.5
     """
     number, known = start, math.inf
     for _ in range(STEPS):
+        if target.late():
+            return None
         at = predict(number)
         h = 1e-6 * (abs(number) or 1.0)
         slope = (predict(number + h) - at) / h
         size = float(slope @ slope)
         if not (math.isfinite(size) and size > 0):
             return None
-        step = float(slope @ (found - at)) / size
-        known = float(np.abs(slope) @ bound) / size
+        step = float(slope @ (target.found - at)) / size
+        known = float(np.abs(slope) @ target.bound) / size
         number += step
         if not math.isfinite(number):
             return None
         if abs(step) <= SETTLED * abs(number) + 1e-300:
             break
-    return None if abs(number - start) <= ITSELF * u * abs(start) + 4 * known else (number, known)
+    return None if abs(number - start) <= ITSELF * target.u * abs(start) + 4 * known else (number, known)
 
 
 def said(number: float, known: float, right: float) -> str:

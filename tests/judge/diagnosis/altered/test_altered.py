@@ -11,6 +11,7 @@ import pytest
 
 from bridge.judge.diagnosis.altered import engine  # noqa: F401
 from bridge.judge.diagnosis.altered.alteration import MAKERS, WITHOUT
+from bridge.judge.diagnosis.altered.numbers import Target, fitted
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
@@ -193,6 +194,17 @@ def test_what_no_altered_call_makes_is_not_named(name: str) -> None:
     for found in (value * (1 + 0.01 * noise), value + value.std() * noise, np.where(one, 1.5 * value + 0.125, value),
                   shuffled):
         assert explained(right, found) == []
+
+
+def test_formulas_are_altered_until_time_is_up() -> None:
+    """Constants, too, whose fits are many evaluations."""
+    right, found, _ = PLANTED["mean of dy twice"]
+    graph: Any = SimpleNamespace(arithmetic=Arithmetic(2.0**-24))
+    search = Search(Case("forward/it", graph, right, np.asarray(found, np.float32).astype(float)), now())
+    search._altered()
+    assert search.tried == [] and search.count == 0 and search.cut
+    assert fitted(1.0, lambda number: pytest.fail("evaluated"), Target(np.arange(4), X[0, 0, 0], X[0, 0, 0], 0.0,
+                                                                      lambda: True)) is None
 
 
 def test_every_primitive_says_what_it_may_do_instead() -> None:
