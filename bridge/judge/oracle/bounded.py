@@ -43,6 +43,10 @@ FUNCTION_ULP = 4
 BY_TWO, LARGEST_EXPONENT = 1.25, 745.0
 
 
+#: The error of what has none
+NOTHING = np.zeros(())
+
+
 class Bounded:
     """A float64 array with a bound on the error of each element.
 
@@ -71,10 +75,13 @@ class Bounded:
 
     def __init__(self, value: Array, error: Array | float, arithmetic: Arithmetic, terms: float = 1) -> None:
         self.value = np.asarray(value, dtype=np.float64)
+        self.arithmetic, self.terms = arithmetic, terms
+        if not arithmetic.bounds:
+            self.error = np.broadcast_to(NOTHING, self.value.shape)
+            return
         known = _known_or_infinite(np.asarray(error, dtype=np.float64))
         # It costs as much as the arithmetic of a small array
         self.error = known if known.shape == self.value.shape else np.broadcast_to(known, self.value.shape)
-        self.arithmetic, self.terms = arithmetic, terms
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,11 +116,17 @@ class Bounded:
         inexact = single & (array.astype(np.float32) != array)
         return Bounded(array, (self.arithmetic.u * np.abs(array) + self.arithmetic.lost(1)) * inexact, self.arithmetic)
 
+    def _alone(self, value: Array) -> Bounded:
+        """A number whose error nobody wants."""
+        return Bounded(value, 0.0, self.arithmetic)
+
     # What only moves numbers
 
     @primitive
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
         """Return what `move` does to the array: it copies, drops or repeats numbers, and computes none."""
+        if not self.arithmetic.bounds:
+            return self._alone(move(self.value))
         return Bounded(move(self.value), move(self.error), self.arithmetic, self.terms)
 
     @primitive
@@ -182,6 +195,8 @@ class Bounded:
     def __add__(self, other: Bounded | float) -> Bounded:
         """Return the rounded sum."""
         b = self._operand(other)
+        if not self.arithmetic.bounds:
+            return self._alone(self.value + b.value)
         found = self._rounded(self.value + b.value, self.error + b.error)
         found.terms = sum(_terms_in(found, one) for one in (self, b))
         return found
@@ -202,6 +217,8 @@ class Bounded:
     def __mul__(self, other: Bounded | float) -> Bounded:
         """Return the rounded product."""
         b = self._operand(other)
+        if not self.arithmetic.bounds:
+            return self._alone(self.value * b.value)
         carried = np.abs(self.value) * b.error + self.error * (np.abs(b.value) + b.error)
         found = self._rounded(self.value * b.value, carried, tiny=1, exact=self._is_zero() | b._is_zero())
         found.terms = max(_terms_in(found, one) for one in (self, b))
@@ -215,13 +232,15 @@ class Bounded:
 
         A right program multiplies by the rounded reciprocal of a constant, too.
         """
-        if not isinstance(other, Bounded) and other:
+        if not isinstance(other, Bounded) and other and (self.arithmetic.bounds or takes_other_way()):
             return self._divided(self._operand(other)).or_as(self * self._reciprocal(other))
         return self._divided(self._operand(other))
 
     def _divided(self, b: Bounded) -> Bounded:
         with np.errstate(divide="ignore", invalid="ignore"):
             value = self.value / b.value
+            if not self.arithmetic.bounds:
+                return self._alone(value)
             room = np.abs(b.value) - b.error
             carried = np.where(room > 0, (self.error + np.abs(value) * b.error) / room, math.inf)
         return self._rounded(value, carried, tiny=1, exact=self._is_zero())
@@ -246,6 +265,8 @@ class Bounded:
     @primitive
     def squared(self) -> Bounded:
         """Return the rounded square."""
+        if not self.arithmetic.bounds:
+            return self._alone(self.value * self.value)
         carried = self.error * (2 * np.abs(self.value) + self.error)
         return self._rounded(self.value * self.value, carried, tiny=1, exact=self._is_zero())
 
@@ -286,6 +307,8 @@ class Bounded:
                 return self
             with watched(None):
                 other = other()
+        if not self.arithmetic.bounds:
+            return self
         error = np.minimum(other.error, at_most * np.abs(self.value)) if at_most < math.inf else other.error
         found = Bounded(self.value, np.maximum(self.error, error), self.arithmetic, max(self.terms, other.terms))
         found.call = self.call
@@ -307,6 +330,8 @@ class Bounded:
         >>> float(mean.error[0]) == 1e-45 + 10 * 2.0**-149
         True
         """
+        if not self.arithmetic.bounds:
+            return self
         return Bounded(self.value, self.arithmetic.with_underflow(np.array(self.error, ndmin=1), n).reshape(self.shape),
                        self.arithmetic, self.terms)
 
@@ -315,6 +340,8 @@ class Bounded:
     @primitive
     def sum(self, axes: Axes) -> Bounded:
         """Return the sum over axes, or over all (None), in whatever order."""
+        if not self.arithmetic.bounds:
+            return self._alone(self.value.sum(axes))
         value, absolute, carried = (a.sum(axes) for a in (self.value, np.abs(self.value), self.error))
         terms = self.size // max(value.size, 1)
         return self._summed(value, absolute, carried, terms - 1)
@@ -349,6 +376,8 @@ class Bounded:
         (7.0, 45.0)
         """
         parts = [self, *others]
+        if not self.arithmetic.bounds:
+            return self._alone(reduce(np.add, [one.value for one in parts]))
         value, absolute, carried = (reduce(np.add, arrays) for arrays in zip(
             *((one.value, np.abs(one.value), one.error) for one in parts), strict=True))
         return self._summed(value, absolute, carried, sum(one.terms for one in parts))
@@ -367,6 +396,8 @@ class Bounded:
                     image[:, :, rows, cols] += a[..., i, j]
             return image[:, :, padding[0]:padding[0] + shape[2], padding[1]:padding[1] + shape[3]]
 
+        if not self.arithmetic.bounds:
+            return self._alone(fold(self.value))
         overlaps = -(-r // stride[0]) * -(-s // stride[1])
         return self._summed(fold(self.value), fold(np.abs(self.value)), fold(self.error), overlaps - 1)
 
@@ -389,6 +420,8 @@ class Bounded:
         def product(down: Array, image: Array, across: Array) -> Array:
             return np.asarray(down @ image @ across.T)
 
+        if not self.arithmetic.bounds:
+            return self._alone(product(rows.value, self.value, columns.value))
         carried = product(r, e, c)
         if rows.error.any() or columns.error.any():
             carried = carried + product(rows.error, a + e, c + columns.error) + product(r, a + e, columns.error)
@@ -460,6 +493,8 @@ class Bounded:
         `noise` is what an algorithm that is no sum of products adds.
         """
         value = product(self.value, other.value)
+        if not self.arithmetic.bounds:
+            return self._alone(value if bias is None else value + bias.value)
         if not (np.isfinite(self.error).any() and np.isfinite(other.error).any()):
             # Behind many operations nothing is known of any factor, and three products more would not tell more
             return Bounded(value if bias is None else value + bias.value, math.inf, self.arithmetic)
@@ -543,6 +578,8 @@ class Bounded:
         """A monotone function: it lies between its values at the ends of the argument's interval."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             value = function(self.value)
+            if not self.arithmetic.bounds:
+                return self._alone(value)
             ends = [function(np.maximum(self.value + sign * self.error, smallest)) for sign in (-1, 1)]
         carried = np.maximum(*(np.abs(end - value) for end in ends))
         largest = np.maximum(*(np.abs(end) for end in ends))

@@ -71,6 +71,8 @@ class Arithmetic:
         Largest bias b of a gradient of the loss that is made of a rounded b - t; it cancels, too.
     decided : bool
         Of numbers that rounding cannot tell apart the first is the largest; else any of them may be.
+    bounds : bool
+        Errors are wanted; else only the numbers are computed, and every error is 0.
     """
 
     u: float
@@ -80,6 +82,7 @@ class Arithmetic:
     cancels: bool = False
     bias: float = 0.0
     decided: bool = False
+    bounds: bool = True
 
     def factor(self, n: Array | float) -> Array:
         """Return s(n) of a sum of products; each product has two operands.
