@@ -99,6 +99,8 @@ def _decided(comparison: Comparison, found: Recognised | None) -> Verdict:
 
 #: Fewer numbers than this agree with a factor by chance
 ENOUGH = 4
+#: How descriptions of sums of other terms begin
+OTHER_SUM = "it is the sum in which"
 #: T of a filter gradient from which on operands of a lower precision would show in most elements, and a share that
 #: is far below that
 FAR, FEW = 20.0, 0.25
@@ -127,6 +129,13 @@ def named(verdict: Verdict, comparison: Comparison, diagnosis: Diagnosis) -> Ver
                 f"do this, and a fault explains it to T = {short(first.t)}: {first.kinds[0].title} ({first.detail})."
             )
             return replace(verdict, outcome=Outcome.BUG, words=words, hints=[verdict.words])
+        if _is_another_sum(finding):
+            assert finding.seen is not None
+            words = (
+                f"BUG: {finding.name} of step {finding.step} is wrong, T = {short(finding.t)}: no rounding does this, "
+                f"seen to rounding {finding.seen.said}."
+            )
+            return replace(verdict, outcome=Outcome.BUG, words=words, hints=[verdict.words])
         if _spares_most(finding):
             words = (
                 f"BUG: {finding.name} of step {finding.step} is wrong, T = {short(finding.t)}, in "
@@ -144,6 +153,12 @@ def _besides(hints: list[str], comparison: Comparison, diagnosis: Diagnosis) -> 
     explained = first is not None and (kinds or (first.seen is not None and first.seen.exact))
     factors = {_factor(judged) for judged in comparison.failures} if explained and not kinds & FACTORS else set()
     return [hint for hint in hints if hint not in factors]
+
+
+def _is_another_sum(finding: Finding) -> bool:
+    """A sum of other terms, seen to rounding on elements that nothing was fitted to, far outside of its bound."""
+    seen = finding.seen
+    return seen is not None and seen.exact and finding.t >= FAR and seen.said.startswith(OTHER_SUM)
 
 
 def _spares_most(finding: Finding) -> bool:

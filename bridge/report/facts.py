@@ -63,8 +63,11 @@ def finding_lines(number: int, finding: Finding, before: Sequence[Finding] = ())
     before : findings that were described already; the same fault in another operation is not described again
     """
     fault, where, best = fault_of(finding), _where(finding), finding.runner_up
-    if fault is not None and fault in map(fault_of, before):
-        return [f"{number}. The same, in {again(finding)}."]
+    known = [fault_of(one) for one in before]
+    if fault is not None and fault in known:
+        at = known.index(fault)
+        newest = all(other is not None and other in known[:i] for i, other in enumerate(known) if i > at)
+        return [f"{number}. The same{'' if newest else f' as {at + 1}'}, in {again(finding)}."]
     if finding.seen is not None and finding.seen.rest <= NEARLY:
         return _described(number, finding, finding.seen, where)
     if not finding.explanations:

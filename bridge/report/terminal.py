@@ -86,10 +86,12 @@ def _findings(console: Console, verdict: Verdict, diagnosis: Diagnosis) -> None:
     findings = diagnosis.findings
     for line in pattern_lines(diagnosis):
         _print(console, line, by=2, style="bold")
+    whole = 0
     for number, finding in enumerate(findings, 1):
         head, *rest = finding_lines(number, finding, findings[: number - 1])
         _print(console, head, by=2, style="bold" if verdict.outcome is Outcome.BUG else "")
-        for line in rest if number <= MOST_WHOLE else []:
+        whole += bool(rest)
+        for line in rest if whole <= MOST_WHOLE else rest[:1]:
             _print(console, line, by=5)
     for line in effort_lines(diagnosis):
         _print(console, line, by=2, style="dim")

@@ -9,9 +9,14 @@ import h5py
 import pytest
 
 from bridge.engine.library import extension
+from bridge.exchange.model import Model
+from bridge.judge.diagnosis.records import Diagnosis, Finding, Seen
 from bridge.judge.judge import judge
 from bridge.judge.measure.file_pair import open_pair
+from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.outcome import Outcome
+from bridge.judge.verdict import Verdict, named
+from bridge.operations.pointwise import Relu
 from bridge.report.json_report import to_dict
 from reference.export import export
 from reference.settings import ExportSettings
@@ -58,3 +63,16 @@ def test_nothing_is_asked_for_where_it_is_told(pair: tuple[Path, Path], tmp_path
         file["steps/0/forward/conv3"][...] *= 2
     verdict = judge(pair[0], part, diagnosing=False).verdict
     assert verdict.outcome is Outcome.BUG and not verdict.would_decide
+
+
+@pytest.mark.parametrize(("t", "rest", "said", "outcome"), [
+    (100.0, 1e-6, "it is the sum in which the first row of dz counts not at all", Outcome.BUG),
+    (100.0, 1e-2, "it is the sum in which the first row of dz counts not at all", Outcome.CANNOT_TELL),
+    (5.0, 1e-6, "it is the sum in which the first row of dz counts not at all", Outcome.CANNOT_TELL),
+    (100.0, 1e-6, "it is rounded to multiples of 0.25", Outcome.CANNOT_TELL),
+])
+def test_a_sum_of_other_terms_is_no_arithmetic(t: float, rest: float, said: str, outcome: Outcome) -> None:
+    finding = Finding("grads/conv3/weight", 0, "the filter gradient", t, (), share=1.0, seen=Seen(said, "", rest))
+    comparison = Comparison(Model((Relu("a"),)), "float32", 1, (1, 1, 4, 4))
+    verdict = named(Verdict(Outcome.CANNOT_TELL, ""), comparison, Diagnosis([finding]))
+    assert verdict.outcome is outcome
