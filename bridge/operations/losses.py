@@ -464,7 +464,7 @@ def described_loss(kind: str, given: Mapping[str, Any], mean: bool) -> Loss:
 
 
 def _size(d: Number) -> Number:
-    return (d > 0).choose(d, -d)
+    return (d > 0).choose(d, -d).named("the size of the difference")
 
 
 def _from_end(d: Number, end: float) -> Number:
@@ -479,7 +479,7 @@ def _from_end(d: Number, end: float) -> Number:
 
 def _sign(d: Number) -> Number:
     """-1, 0 or 1; NaN stays what it is."""
-    return (d > 0).choose(1.0, (-d > 0).choose(-1.0, d * 0.0))
+    return (d > 0).choose(1.0, (-d > 0).choose(-1.0, d * 0.0)).named("the sign of the difference")
 
 
 def _numbers(value: Any) -> str:

@@ -22,7 +22,6 @@ from bridge.gradcheck.oracle import LossOracle, OperationOracle, ratios
 from bridge.gradcheck.results import Verdict
 from bridge.gradcheck.settings import Settings
 from bridge.gradcheck.single import OperationFunctions
-from bridge.judge.diagnosis import wrong_operations
 from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis
 from bridge.judge.oracle.bounded import Bounded
 from bridge.operations import OPERATIONS, Sigmoid
@@ -274,7 +273,6 @@ TAKEN: list[tuple[str, Any, str, Any, list[str]]] = [
     ("sigmoid", Sigmoid, "backward", without, [*GRADIENTS, "torch's counterpart"]),
     ("sigmoid", Sigmoid, "torch_forward", refuse, ["torch's counterpart", "faults"]),
     ("sigmoid", torch_graph._MAKERS, "sigmoid", None, ["a round trip", "faults"]),
-    ("sigmoid", wrong_operations._WRONG, "sigmoid", None, ["faults"]),
     ("huber", cases.LOSS_CASES, "huber", None, [*GRADIENTS, "torch's counterpart", "a round trip", "faults"]),
     ("huber", CHECKS, "huber", None, GRADIENTS),
     ("huber", Huber, "backward", refuse, [*GRADIENTS, "torch's counterpart"]),

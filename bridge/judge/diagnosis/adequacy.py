@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from bridge.common.threads import one_core
+from bridge.judge.diagnosis.altered.formulas import OF_OPERATIONS
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
 from bridge.judge.diagnosis.catalogue import BEYOND_CHAINS, KINDS, kind
 from bridge.judge.diagnosis.faults.crop import Crop
@@ -235,9 +236,12 @@ def _of_output(case: Case, base: Hypothesis) -> Iterator[Hypothesis]:
 
 
 def _common(hypotheses: Iterator[Hypothesis]) -> Iterator[Hypothesis]:
-    """Without the layouts that hardly anybody writes: the simplest stand for them."""
+    """Without the layouts that hardly anybody writes, and other operands but parameters that are left out: the simplest
+    stand for them. Other functions of a number come to the same where it is positive, whatever the data are.
+    """
     for one in hypotheses:
-        if one.layout is None or one.layout.common:
+        kept = not one.altered or one.kinds[0].key in {*OF_OPERATIONS - {"activation", "leaky"}, "factor", "bias"}
+        if (one.layout is None or one.layout.common) and kept:
             yield one
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bridge.judge.diagnosis.altered.engine import as_a_whole
+from bridge.judge.diagnosis.altered.formulas import Evaluated
 from bridge.judge.diagnosis.faults.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
 from bridge.judge.diagnosis.faults.graph_faults import formula_faults, sum_faults
 from bridge.judge.diagnosis.faults.layouts import layouts
@@ -44,6 +46,12 @@ Array = np.ndarray
 
 #: Other layers whose outputs are tried, the nearest first
 MOST_OTHERS = 8
+
+#: Settings that say how many pixels belong together
+WINDOWS = ("kernel_size", "scale_factor", "output_size")
+
+#: Numbers of a tensor up to which operations with other settings and operands are tried before other faults
+MOST_AT_ONCE = 2**17
 
 #: Images of a batch up to which parts of it are tried
 MOST_IMAGES = 8
@@ -82,6 +90,11 @@ class Case:
         # What is no image has no such extents
         if len(size) == 2:
             found |= {"H*W": math.prod(size), "H": size[0], "W": size[1]}
+        part = self.right.parts[0] if isinstance(self.right, Joined) else self.right
+        if isinstance(part, Formula):
+            # Its own extents explain a factor better than others of the same size
+            found = {name: math.prod(value) for name, value in vars(part.node).items()
+                     if isinstance(value, tuple) and name in WINDOWS} | found
         if isinstance(self.right, Filter | BiasGradient):
             pixels = self.right.dz.value[0, 0].size
             if pixels != math.prod(size):
@@ -101,6 +114,8 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from update_faults(case.updating)
     elif isinstance(right, Formula):
         yield from formula_faults(right)
+        if math.prod(right.shape) <= MOST_AT_ONCE:
+            yield from as_a_whole(Evaluated(right))
         yield from in_lower_precision(right)
         yield from _other_dropout(case, right)
         yield from _statistics_before(case, right)
@@ -139,6 +154,8 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from _earlier_target(case, right)
     elif isinstance(right, Criterion):
         yield from criterion_faults(right)
+        if math.prod(right.y.value.shape) <= MOST_AT_ONCE:
+            yield from as_a_whole(Evaluated(right))
         yield from _earlier_target(case, right)
 
 
@@ -295,8 +312,11 @@ def _inputs_of_others(case: Case, right: Formula) -> Hypotheses:
     """An output of another layer in the place of an input."""
     graph = case.graph
     nodes = [node.name for node in graph.model.graph.nodes]
-    near = sorted((name for name in nodes if graph.given(f"forward/{name}") and name not in right.node.inputs),
-                  key=lambda name: abs(nodes.index(name) - nodes.index(right.node.name)))[:MOST_OTHERS]
+    # Buffers are mixed up with those of the next layers, and of layers of the same type
+    alike = {name for node in graph.model.graph.nodes if node.kind == right.node.kind for name in node.inputs}
+    others = (name for name in nodes if graph.given(f"forward/{name}") and name not in right.node.inputs)
+    near = sorted(others, key=lambda name: (
+        name not in alike, abs(nodes.index(name) - nodes.index(right.node.name))))[:MOST_OTHERS]
     for i, own in enumerate(right.inputs):
         for name in near:
             tensor = f"forward/{name}"

@@ -321,13 +321,19 @@ _TABLE = (
         "summed over other axes, or the sum of another slice",
         "the axes of this reduction and how its result is spread again: per image, per channel, per group",
     ),
+    (
+        "other_number",
+        "another number of the formula in its place",
+        "the names of variables in this line: a value before and after it is normalised or activated, an array that is "
+        "reused for two things",
+    ),
 )
 
 KINDS: tuple[Kind, ...] = tuple(Kind(number, *row) for number, row in enumerate(_TABLE, start=1))
 
 #: Those of operations and optimisers that no chain of convolutions and ReLUs, trained by SGD, has
 BEYOND_CHAINS = frozenset({"branch", "joined", "activation", "pooling", "statistics", "adam", "term", "factor",
-                            "function", "constant", "index", "summed_axes"})
+                            "function", "constant", "index", "summed_axes", "other_number"})
 
 #: What faults are of, for lists that a reader is to take in at once
 FAMILIES = {
@@ -341,7 +347,7 @@ FAMILIES = {
     "wrong operands": ("previous_step", "wrong_tensor", "stale", "other_layer", "other_target", "library_constant"),
     "memory and threads": ("accumulated", "state", "race", "uninitialised", "corrupted", "overwritten"),
     "terms and factors of a formula": (
-        "term", "factor", "function", "constant", "index", "summed_axes"),
+        "term", "factor", "function", "constant", "index", "summed_axes", "other_number"),
     "precision and storage": ("precision", "underflow", "naive_sum", "storage"),
     "optimiser": ("learning_rate", "update_sign", "weight_decay", "momentum", "adam"),
 }

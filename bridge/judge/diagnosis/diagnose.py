@@ -12,6 +12,7 @@ import numpy as np
 
 from bridge.common.stages import attempt
 from bridge.common.threads import one_core
+from bridge.judge.diagnosis.altered.updates import Update
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
@@ -133,13 +134,20 @@ class _Doctor:
         return self._said(judged, Explanation((kind("activation"),), said, 0.0))
 
     def _memory(self, judged: Judged, name: str) -> Finding:
-        """What the optimiser remembers after a step: is it what it was before?"""
+        """What the optimiser remembers after a step: is it what it was before, or by another rule?"""
         parameter, _, memory = name.rpartition("/")
         file = self.pair.candidate if judged.step else self.pair.reference
         before = self.pair.memory(file, judged.step, parameter)
         after = self.pair.memory(self.pair.candidate, judged.step + 1, parameter)
-        if before is None or after is None or not np.array_equal(before.tensors[memory], after.tensors[memory]):
+        if after is None:
             return self._said(judged)
+        if before is None or not np.array_equal(before.tensors[memory], after.tensors[memory]):
+            update = self.cases.update_case(replace(judged, name=f"optimizer/{parameter}"))
+            if update is None or update.updating is None:
+                return self._said(judged)
+            found = after.tensors[memory].astype(np.float64)
+            right = Update(found.shape, update.updating, memory=memory)
+            return self._searched(judged, Search(Case(judged.name, update.graph, right, found), self.cases.deadline))
         sort = kind("momentum" if memory == "momentum" else "adam")
         return self._said(judged, Explanation((sort,), "after the step it is what it was before: not updated", 0.0))
 

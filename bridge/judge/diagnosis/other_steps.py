@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from bridge.judge.diagnosis.candidates import operation_faults
+import numpy as np
+
+from bridge.judge.diagnosis.altered.engine import altered_formulas
+from bridge.judge.diagnosis.altered.formulas import formulas_of
+from bridge.judge.diagnosis.altered.numbers import Target
+from bridge.judge.diagnosis.candidates import Case, operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.predictions.cases import Cases
+from bridge.judge.diagnosis.predictions.operations import Prediction
 from bridge.judge.diagnosis.records import Explanation, Finding
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.measure.findings import Judged
@@ -20,6 +28,10 @@ REMEMBERING = ("accumulated", "previous_step", "stale", "momentum", "mask_other"
 LOCAL = ("corrupted", "overwritten", "uninitialised")
 #: Kinds that are a number which was fitted to new weights, and those that keep what was there before
 FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accumulated"}
+#: Mistakes in a formula, whose words name the target without saying that it is another one
+OF_FORMULAS = {"term", "factor", "function", "constant", "count", "part_of_batch", "summed_axes", "other_number"}
+#: Another setting, in words
+SETTING = re.compile(r"(\w+) is ([-+.e\d]+) in place of")
 #: Whose an operand is that is late by a step
 BEFORE = "the step before"
 #: Fewer numbers than this agree with a factor by chance
@@ -119,7 +131,7 @@ class OtherSteps:
         first = finding.explanations[0]
         if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
             return finding
-        if finding.name.startswith("optimizer/") and self._is_right_by(first, earlier[0]):
+        if self._is_right_by(first, earlier[0]):
             return finding
         if finding.name.startswith("optimizer/") and not all(
                 _holds(first, self._explained(j), ENOUGH) for j in own if j.step > finding.step):
@@ -137,7 +149,7 @@ class OtherSteps:
     def _is_of_gradient(self, judged: Judged, one: Explanation) -> bool:
         """What is said of the target of a loss must explain its gradient, where that is wrong."""
         cases = self._cases
-        if judged.name != "loss" or "target" not in one.detail:
+        if judged.name != "loss" or "target" not in one.detail or one.kinds[0].key in OF_FORMULAS:
             return True
         last = f"grads/{cases.comparison.model.layers[-1].name}/output"
         wrong = any(other.step == judged.step and other.name == last for other in cases.comparison.failures)
@@ -148,13 +160,26 @@ class OtherSteps:
         return (one.kinds, one.detail) in {(also.kinds, also.detail) for also in search.run(search.place)[0]}
 
     def _is_right_by(self, one: Explanation, judged: Judged) -> bool:
-        """Whether an update that is right is what a fault would make of it, too: a rule that shows later alone."""
-        case = self._cases.update_case(judged)
+        """Whether a tensor that is right is what a fault would make of it, too: what shows at later steps alone."""
+        case = self._cases.case_of(judged)
         if case is None:
             return False
-        alike = (other for other in operation_faults(case) if (other.kinds, other.detail) == (one.kinds, one.detail))
         search = Search(case, self._cases.deadline)
-        return any(search.t_of(other.operation.full(case.graph.arithmetic)) <= 1 for other in alike)
+        return any(search.t_of(other.full(case.graph.arithmetic)) <= 1 for other in _made_so(case, one))
+
+
+def _made_so(case: Case, one: Explanation) -> Iterator[Prediction]:
+    """What a fault, by its words, makes of another tensor."""
+    formulas = formulas_of(case.right, case.updating)
+    setting = SETTING.match(one.detail)
+    for formula in formulas if setting else ():
+        if setting and setting[1] in formula.numbers:
+            yield formula.with_number(setting[1], float(setting[2]))
+    nothing = Target(np.zeros(0, int), np.zeros(0), np.zeros(0), case.graph.arithmetic.u)
+    stages = (stage for formula in formulas for stage in altered_formulas(formula, nothing))
+    for other in itertools.chain(operation_faults(case), itertools.chain.from_iterable(stages)):
+        if (other.kinds, other.detail) == (one.kinds, one.detail):
+            yield other.operation
 
 
 def confirmed(finding: Finding, every: list[Finding]) -> Finding:

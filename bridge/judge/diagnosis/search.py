@@ -8,14 +8,17 @@ named together, the simplest first.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from bridge.judge.diagnosis.altered.engine import altered_formulas, formula_of
+from bridge.judge.diagnosis.altered.engine import altered_formulas
+from bridge.judge.diagnosis.altered.formulas import formulas_of
 from bridge.judge.diagnosis.altered.numbers import Target
+from bridge.judge.diagnosis.altered.updates import Update
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
@@ -29,7 +32,7 @@ from bridge.judge.diagnosis.faults.value_faults import value_faults
 from bridge.judge.diagnosis.information import says_enough
 from bridge.judge.diagnosis.last_place import moves
 from bridge.judge.diagnosis.predictions.convolutions import Filter
-from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Joined
+from bridge.judge.diagnosis.predictions.formulas import Criterion, EachImage, Formula, Joined
 from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis, Read, Within, join, joined
 from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
@@ -63,8 +66,8 @@ TWO_FAULTS = 20.0
 #: which in a few rows or columns are others by chance
 ANYWHERE = ("precision", "naive_sum", "stale")
 GEOMETRIC = ("geometry", "same_pixel", "shifted_gradient", "padding_width")
-#: Operations of networks that are no chains, and their losses
-OF_GRAPHS = (Formula, Joined, Criterion)
+#: Operations of networks that are no chains, their losses, and what optimisers remember
+OF_GRAPHS = (Formula, EachImage, Joined, Criterion, Update)
 #: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
 TRYING = 5 / 6
 
@@ -165,7 +168,9 @@ class Search:
                 accepted = [] if made is None else [made]
             elif np.isfinite(self.target).all():
                 accepted = self._after(self._one_fault) or self._after(self._rare_fault)
-                accepted = accepted or self._after(self._one_fault_and_a_factor) or self._after(self._altered)
+                if all(_is_a_factor(one) for one in accepted):
+                    accepted = self._after(self._altered) or accepted
+                accepted = accepted or self._after(self._one_fault_and_a_factor)
             if not accepted and np.isfinite(self.target).all() and _may_be_more(place):
                 accepted = self._after(self._in_a_part)
             if not accepted and place.explanation is not None and self.says_enough(
@@ -234,27 +239,20 @@ class Search:
     def _one_fault_and_a_factor(self) -> None:
         if self.case.updating is not None:
             return
-        for one in [one for one in self.tried if not one.hypothesis.fitted]:
+        for one in [one for one in self.tried if not (one.hypothesis.fitted or one.hypothesis.altered)]:
             self._try(_maybe(self._scaled(one.hypothesis, one.predicted)))
 
     def _altered(self) -> None:
         """The formula of the operation with a call altered; of those that come to the same, the first is the simplest.
         """
-        formula = formula_of(self.case.right, self.case.updating)
-        if formula is None:
-            return
+        formulas = formulas_of(self.case.right, self.case.updating)
         limit, self.trying = self.trying, min(self.trying, now() + ALTERING)
         target = Target(self.sample, self.target, self.bound, self.arithmetic.u, lambda: self.late)
-        for stage in altered_formulas(formula, target):
-            self._try(stage)
-            kept, known = [], set[bytes]()
-            for one in self.tried:
-                made = one.predicted.astype(np.float32).tobytes()
-                if not (one.hypothesis.altered and made in known):
-                    kept.append(one)
-                known.add(made)
-            self.tried = kept
-            if self.late or self._accepted():
+        # The simplest things of every part of a sum come before less simple ones of the first
+        for stages in itertools.zip_longest(*(altered_formulas(formula, target) for formula in formulas), fillvalue=()):
+            self._try(itertools.chain(*stages))
+            self.tried = _without_the_same(self.tried)
+            if self.late or not all(_is_a_factor(one) for one in self._accepted()):
                 break
         self.trying = limit
 
@@ -332,7 +330,7 @@ class Search:
             if self.late or nearest <= self.limit:
                 return
             case = Case(self.case.name, self.case.graph, base.operation, self.case.found, self.case.before)
-            for one in filter(_is_common, operation_faults(case)):
+            for one in (one for one in operation_faults(case) if _is_common(one) and not one.altered):
                 both = Hypothesis(join(base.kinds, one.kinds), joined(base.detail, one.detail), one.operation)
                 pair = frozenset((base.detail, one.detail))
                 # Faults of an operation are changes of different operands: their order does not matter
@@ -424,6 +422,7 @@ class Search:
         return sorted(
             (one for one in self.tried if id(one) in chosen),
             key=lambda one: (*one.hypothesis.complexity, one.hypothesis.kinds != (kind("precision"),),
+                             self._in_graph and one.hypothesis.kinds == (kind("scale"),),
                              self._in_graph and not isinstance(one.hypothesis.operation, OF_GRAPHS)),
         )
 
@@ -464,6 +463,23 @@ class Search:
             near = [one for one in rest if one.rest <= NEARLY and self.found.size >= MANY]
             rest = [one for one in near if all(set(one.kinds) <= set(other.kinds) for other in near)]
         return min(rest, key=lambda one: (one.rest, one.t), default=None)
+
+
+def _without_the_same(tried: list[Tried]) -> list[Tried]:
+    """Without altered formulas that come to what was tried before; a mere factor says less than they do."""
+    kept, known = [], set[bytes]()
+    for one in tried:
+        made = one.predicted.astype(np.float32).tobytes()
+        if not (one.hypothesis.altered and made in known):
+            kept.append(one)
+        if one.hypothesis.kinds != (kind("scale"),):
+            known.add(made)
+    return kept
+
+
+def _is_a_factor(one: Explanation) -> bool:
+    """Whether it says no more than how large a tensor is."""
+    return {kind.key for kind in one.kinds} == {"scale"}
 
 
 def _may_be_more(place: Place) -> bool:

@@ -48,12 +48,12 @@ MISTAKES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
         t["grads/norm/output"], normalised(t["forward/first"]), strict=True)]),
      "the gradient takes off both means of each image, not of the batch"),
     ("forward/largest", lambda t: functional.max_pool2d(functional.pad(t["forward/leaky"], (1, 1, 1, 1)), 3, 1),
-     "padded with zeros"),
-    ("forward/tanh", lambda t: 2 * t["forward/square"].sigmoid() - 1, "tanh of x/2, as 2*sigmoid(x) - 1 is"),
+     "beyond the image there is 0, not -inf"),
+    ("forward/tanh", lambda t: 2 * t["forward/square"].sigmoid() - 1, "tanh of half its input"),
     ("grads/norm/output", lambda t: torch.where(t["forward/first"] > 0, 1.0, 0.2) * t["grads/leaky/output"],
      "forward/first in place of norm"),
     ("forward/flatten", lambda t: t["forward/add"].permute(0, 2, 3, 1).flatten(1),
-     "flattened in the order (n, h, w, c)"),
+     "the input in channels-last memory, read as channels first"),
     ("grads/last/weight", lambda t: t["grads/last/output"][:2].T @ t["forward/flatten"][:2],
      "only images 0, 1 of the batch"),
 ]
@@ -68,8 +68,9 @@ def gradient(of: Callable[[Tensor], Tensor], dy: Tensor, x: Tensor) -> Tensor:
 #: The same of what makes probabilities of larger images
 OF_CLASSES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
     ("forward/classes", lambda t: functional.conv_transpose2d(
-        t["forward/smaller"], t["weights/classes/weight"], None, (2, 1), 1, (1, 0)), "no bias"),
-    ("forward/share", lambda t: t["forward/larger"].log_softmax(1), "log_softmax in its place"),
+        t["forward/smaller"], t["weights/classes/weight"], None, (2, 1), 1, (1, 0)),
+     "without the bias, as if it were 0"),
+    ("forward/share", lambda t: t["forward/larger"].log_softmax(1), "log_softmax in place of softmax"),
     ("grads/larger/output", lambda t: gradient(
         lambda x: x.log_softmax(1), t["grads/log_softmax/output"], t["forward/larger"]),
      "the gradient through share is missing"),
@@ -79,18 +80,18 @@ OF_CLASSES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 #: The same of images that are enlarged and padded, and of products of matrices
 OF_SIZES: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
     ("forward/pad", lambda t: functional.pad(t["forward/add"], (0, 1, 1, 2), mode="replicate"),
-     "left for right and top for bottom"),
+     "padding is (0, 1, 1, 2) in place of (1, 0, 2, 1)"),
     ("forward/pad", lambda t: functional.pad(t["forward/add"], (1, 0, 2, 1), mode="circular"),
      "the pixels of the opposite side"),
     ("grads/add/output", lambda t: t["grads/pad/output"][:, :, 2:-1, 1:],
      "the gradient does not come back from the border"),
     ("forward/framed", lambda t: functional.pad(t["forward/pad"], (0, 0, 3, 3), mode="reflect"),
-     "the mirrored image around the image"),
+     "reflection_pad2d in place of zero_pad2d"),
     ("forward/larger", lambda t: functional.interpolate(t["forward/first"], scale_factor=2, mode="bilinear",
-                                                        align_corners=True), "align_corners = True"),
+                                                        align_corners=True), "align_corners is True in place of False"),
     ("grads/first/output", lambda t: gradient(lambda x: functional.interpolate(
         x, scale_factor=2, mode="bilinear", align_corners=True), 2 * t["grads/larger/output"], t["forward/first"]),
-     "through larger: align_corners = True"),
+     "through larger: align_corners is True in place of False"),
     ("forward/matmul", lambda t: t["forward/framed"] @ t["forward/last"], "inputs in the order 1, 0"),
 ]
 
@@ -105,16 +106,18 @@ def variance(t: Tensors, unbiased: bool = True) -> Tensor:
 
 #: The same of running statistics: at the first step the old mean is 0, the old variance 1
 OF_STATE: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
-    ("state/moving/running_var", variance, "running statistics of this batch alone"),
+    ("state/moving/running_var", variance, "momentum is 1 in place of 0.25"),
     ("state/moving/running_var", lambda t: 1 / (variance(t, unbiased=False) + 1e-5).sqrt(),
      "mean and inverse deviation of this batch, as they are kept for the backward pass"),
     ("state/moving/running_var", lambda t: running(running(torch.ones(4), variance(t)), variance(t)),
-     "running statistics that take in the batch twice"),
-    ("state/moving/running_var", lambda t: torch.ones(4) + 0.25 * variance(t), "without the factor 1 - momentum"),
-    ("forward/fixed", lambda t: fixed(t, lambda v: v.sqrt() + 0.01), "eps outside the root"),
+     "what is kept takes in the batch twice"),
+    ("state/moving/running_var", lambda t: torch.ones(4) + 0.25 * variance(t),
+     "the running_var is not multiplied by 1 - momentum"),
+    ("forward/fixed", lambda t: fixed(t, lambda v: v.sqrt() + 0.01),
+     "eps is added to the root of the running_var, not before it is taken"),
     ("grads/relu/output", lambda t: gradient(lambda x: functional.batch_norm(
         x, None, None, t["weights/fixed/weight"], t["weights/fixed/bias"], True, eps=0.01), t["grads/fixed/output"],
-        t["forward/relu"]), "mean and variance of the batch, not the running ones"),
+        t["forward/relu"]), "training is True in place of False"),
 ]
 
 
@@ -125,9 +128,9 @@ def fixed(t: Tensors, root: Callable[[Tensor], Tensor]) -> Tensor:
 
 #: The same of a dropout
 OF_DROPOUT: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
-    ("forward/drop", lambda t: t["forward/first"] * t["masks/drop"] / 0.3, "scaled by 1/p"),
-    ("forward/drop", lambda t: t["forward/first"], "without the mask"),
-    ("grads/first/output", lambda t: t["grads/drop/output"] * t["masks/drop"], "not scaled by 1/(1 - p)"),
+    ("forward/drop", lambda t: t["forward/first"] * t["masks/drop"] / 0.3, "p is 0.7 in place of 0.3"),
+    ("forward/drop", lambda t: t["forward/first"], "no dropout"),
+    ("grads/first/output", lambda t: t["grads/drop/output"] * t["masks/drop"], "p is 0 in place of 0.3"),
     ("grads/first/output", lambda t: t["grads/drop/output"] * t["after/drop"] / 0.7, "the mask of the step after"),
 ]
 
@@ -139,15 +142,15 @@ def sums(array: Tensor) -> Tensor:
 
 #: The same of products, quotients, differences and rectifiers that learn
 OF_ARITHMETIC: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
-    ("forward/mul", lambda t: t["forward/channels"], "the first input alone"),
-    ("grads/channels/output", lambda t: t["grads/mul/output"], "the other input is missing in a gradient"),
-    ("forward/sub", lambda t: t["forward/gate"] + t["forward/mul"], "the sum of its inputs"),
-    ("forward/truediv", lambda t: t["forward/second"] * t["forward/exp"], "the product of its inputs"),
+    ("forward/mul", lambda t: t["forward/channels"], "no multiply, channels alone"),
+    ("grads/channels/output", lambda t: t["grads/mul/output"], "the derivative of multiply is missing"),
+    ("forward/sub", lambda t: t["forward/gate"] + t["forward/mul"], "add in place of subtract"),
+    ("forward/truediv", lambda t: t["forward/second"] * t["forward/exp"], "multiply in place of divide"),
     ("forward/truediv", lambda t: t["forward/exp"] / t["forward/second"], "inputs in the order 1, 0"),
     ("grads/exp/output", lambda t: -sums(t["grads/truediv/output"] * t["forward/second"]) / t["forward/exp"],
-     "the divisor is not squared in its gradient"),
+     "the output of second is not divided by the output of exp"),
     ("grads/one/weight", lambda t: (t["grads/one/output"] * t["forward/sub_1"].relu()).sum()[None],
-     "the weight's gradient of the positive elements"),
+     "0 and the input * dy exchanged"),
 ]
 
 
@@ -182,15 +185,17 @@ def of_rows(t: Tensors, over: tuple[int, ...] = (3,), constant: bool = False) ->
 
 #: The same of normalisations of each image by itself
 OF_ROWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
-    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], inside=1e-5)), "eps = 1e-05"),
-    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], 4)), "4 groups"),
-    ("forward/groups", lambda t: by_groups(t["forward/first"]) * t["weights/groups/weight"][:, None, None], "no bias"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], inside=1e-5)),
+     "eps is 1e-05 in place of 0.01"),
+    ("forward/groups", lambda t: scaled(t, by_groups(t["forward/first"], 4)), "num_groups is 4 in place of 2"),
+    ("forward/groups", lambda t: by_groups(t["forward/first"]) * t["weights/groups/weight"][:, None, None],
+     "without the bias, as if it were 0"),
     ("grads/relu/output", lambda t: gradient(of_rows(t, constant=True), t["grads/rows/output"], t["forward/relu"]),
-     "the gradient takes mean and variance for constant"),
+     "the mean of dy times the weight is not subtracted from dy times the weight and"),
     ("grads/relu/output", lambda t: gradient(of_rows(t, (2,)), t["grads/rows/output"], t["forward/relu"]),
      "over the axes 2 of 4"),
     ("grads/relu/output", lambda t: gradient(lambda x: functional.layer_norm(x, (10,), eps=0.1), t["grads/rows/output"],
-                                             t["forward/relu"]), "the gradient of the input without the weight"),
+                                             t["forward/relu"]), "without the weight, as if it were 1"),
     ("forward/layer_norm", lambda t: functional.layer_norm(t["forward/channels"], (4, 8, 10)),
      "over the axes 1, 2, 3 of 4"),
 ]
@@ -199,23 +204,23 @@ OF_ROWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 #: The same of numbers in another order
 OF_ORDER: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
     ("forward/view", lambda t: t["forward/patches"].permute(0, 3, 2, 1).reshape(2, 16, 4).mT,
-     "reshaped in column-major order"),
+     "the input with rows and columns exchanged in memory"),
     ("forward/transpose", lambda t: t["forward/view"].reshape(2, 16, 4),
-     "another shape, and the numbers in the same order"),
+     "memory in the order (n,c,l), read as (n,l,c)"),
     ("grads/view/output", lambda t: t["grads/transpose/output"].reshape(2, 4, 16),
-     "another shape, and the numbers in the same order"),
-    ("forward/transpose_5", lambda t: t["forward/back"].transpose(1, 2), "dimensions 1 and 2 exchanged"),
-    ("grads/back/output", lambda t: t["grads/transpose_5/output"].mT, "dimensions 2 and 3 exchanged"),
+     "memory in the order (n,c,l), read as (n,l,c)"),
+    ("forward/transpose_5", lambda t: t["forward/back"].transpose(1, 2), "dim1 is 2 in place of 3"),
+    ("grads/back/output", lambda t: t["grads/transpose_5/output"].mT, "dim0 is 2 in place of 1"),
 ]
 
 
 #: The same of what makes one number of many
 OF_SUMS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
-    ("forward/sum_1", lambda t: t["forward/add_4"].sum((1, 3)), "over the dimensions 1, 3 of 4"),
-    ("forward/max_1", lambda t: t["forward/add_2"].mean(2, keepdim=True), "the mean in its place"),
+    ("forward/sum_1", lambda t: t["forward/add_4"].sum((1, 3)), "dim is (1, 3) in place of (1, 2)"),
+    ("forward/max_1", lambda t: t["forward/add_2"].mean(2, keepdim=True), "mean in place of max"),
     ("grads/relu/output", lambda t: through_amin(t, lambda x: x.min(1, keepdim=True).values),
-     "through amin: the gradient goes to the first of equal ones"),
-    ("grads/add_2/output", lambda t: t["grads/max_1/output"].expand(2, 4, 10, 10) / 10, "the mean in its place"),
+     "through amin: min in place of amin"),
+    ("grads/add_2/output", lambda t: t["grads/max_1/output"].expand(2, 4, 10, 10) / 10, "mean in place of max"),
 ]
 
 
@@ -249,13 +254,14 @@ def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
         another = getattr(torch, other)
         found += [
             (f"forward/{name}", lambda t, at=before, f=another: f(t[f"forward/{at}"]),
-             f"{other} in its place"),
-            (f"forward/{name}", lambda t, at=before, f=layer: f(2 * t[f"forward/{at}"]), f"{kind} of 2x"),
-            (f"grads/{before}/output", lambda t, at=name: t[f"grads/{at}/output"], "the derivative is missing"),
+             f"{other} in place of {kind}"),
+            (f"forward/{name}", lambda t, at=before, f=layer: f(2 * t[f"forward/{at}"]), f"{kind} of twice its input"),
+            (f"grads/{before}/output", lambda t, at=name: t[f"grads/{at}/output"],
+             f"the derivative of {kind} is missing"),
         ]
         if kind not in ("abs", "clip"):  # where theirs is 1
             found.append((f"grads/{before}/output", lambda t, at=name, f=layer: gradient(
-                f, t[f"grads/{at}/output"], t[f"forward/{at}"]), "the derivative at y in place of z"))
+                f, t[f"grads/{at}/output"], t[f"forward/{at}"]), "the derivative at the output, not at the input"))
     return found
 
 

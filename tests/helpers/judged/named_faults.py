@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bridge import Conv2d, Model, Network
+from bridge.judge.diagnosis.altered.formulas import formulas_of
 from bridge.judge.diagnosis.candidates import Case, operation_faults
 from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis
 from bridge.judge.diagnosis.predictions.step_graph import StepGraph
@@ -58,5 +59,11 @@ def of_loss(text: str, folder: Path) -> dict[str, list[Hypothesis]]:
 
 
 def _of_tensors(graph: StepGraph, names: list[str]) -> dict[str, list[Hypothesis]]:
-    return {name: [one for one in operation_faults(Case(name, graph, graph.operation(name), graph.found(name)))
-                   if one.kinds[0].key not in OF_ALL] for name in names}
+    found = {}
+    for name in names:
+        case = Case(name, graph, graph.operation(name), graph.found(name))
+        own = {formula.family for formula in formulas_of(case.right, None)}
+        # Every operand of any operation may be another one
+        found[name] = [one for one in operation_faults(case) if (
+            one.kinds[0].key in own if one.altered else one.kinds[0].key not in OF_ALL)]
+    return found

@@ -151,7 +151,7 @@ def test_the_derivative_at_0_is_torchs(tmp_path: Path) -> None:
     export(fixture, ExportSettings(model=rectified, height=8, width=10, batch=2, steps=2))
     assert not unnamed(fixture, [(
         "grads/0/output", lambda t: torch.where(t["forward/0"] >= 0, 1.0, 0.25) * t["grads/1/output"],
-        "elements that are exactly 0 pass (>= in place of >)")])
+        "the input >= 0 in place of >")])
 
 
 def test_a_program_may_draw_its_own_mask(tmp_path: Path) -> None:
@@ -259,12 +259,11 @@ def test_right_tensors_need_no_explanation(fixture: Path) -> None:
 
 @looped("kind", sorted(CASES))
 def test_a_faulty_operation_may_have_a_second_fault(kind: str) -> None:
-    """As the search of two faults asks: whatever an operation is instead, it has faults of its own."""
-    tried = 0
+    """As the search of two faults asks: whatever an operation is instead, its own faults can be had."""
     for case in CASES[kind]:
         for _, _, other in wrong_operations(case.node):
-            tried += len(list(wrong_operations(other)))
-    assert tried or kind in ("conv2d", "relu")
+            for _, said, _ in wrong_operations(other):
+                assert said
 
 
 def test_a_sum_that_lacks_a_part_may_have_a_second_fault() -> None:

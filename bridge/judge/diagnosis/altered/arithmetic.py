@@ -28,7 +28,7 @@ def _with(change: Two) -> Callable[..., Any]:
 def added(call: Call, extents: Extents) -> Alterations:
     """Yield sums of two numbers, other terms of them."""
     a, b = call.first.label, call.second.label
-    yield Alteration("term", f"{b} is not added to {a}", _with(lambda x, y: x))
+    yield Alteration("term", f"{b} is not added to {a}", _with(lambda x, y: x), "missing")
     yield Alteration("term", f"{b} alone, without {a}", _with(lambda x, y: y))
     yield Alteration("term", f"{b} is added to {a} twice", _with(lambda x, y: x + y + y))
     yield Alteration("term", f"{a} is taken twice where {b} is added to it", _with(lambda x, y: x + y + x))
@@ -46,7 +46,7 @@ def subtracted(call: Call, extents: Extents) -> Alterations:
     def of(change: Two) -> Callable[..., Any]:
         return _with((lambda x, y: change(y, x)) if back else change)
 
-    yield Alteration("term", f"{b} is not subtracted from {a}", of(lambda x, y: x))
+    yield Alteration("term", f"{b} is not subtracted from {a}", of(lambda x, y: x), "missing")
     yield Alteration("term", f"-{b} alone, without {a}", of(lambda x, y: -y if isinstance(
         y, Bounded) else -1.0 * y))
     yield Alteration("term", f"{b} is subtracted from {a} twice", of(lambda x, y: x - y - y))
@@ -60,7 +60,7 @@ def subtracted(call: Call, extents: Extents) -> Alterations:
 def multiplied(call: Call, extents: Extents) -> Alterations:
     """Yield products, other factors of them."""
     a, b = call.first.label, call.second.label
-    yield Alteration("factor", f"{a} is not multiplied by {b}", _with(lambda x, y: x))
+    yield Alteration("factor", f"{a} is not multiplied by {b}", _with(lambda x, y: x), "missing")
     yield Alteration("factor", f"{b} is not multiplied by {a}", _with(lambda x, y: y))
     yield Alteration("factor", f"{a} is multiplied by {b} twice", _with(lambda x, y: x * y * y))
     yield Alteration("factor", f"{b} is multiplied by {a} twice", _with(lambda x, y: x * y * x))
@@ -94,7 +94,8 @@ def counts(call: Call, extents: Extents) -> Alterations:
     """Yield quotients by another count."""
     count = call.second.number
     what = call.first.label
-    if count is None or not count.is_integer():
+    # A setting is no count, even if it is a whole number
+    if count is None or not count.is_integer() or call.second.label != f"{count:g}":
         if count is not None:
             yield Alteration("factor", f"{what} is not divided by {call.second.label}", lambda method, x, *rest: x)
             yield Alteration("factor", f"{what} is multiplied by {call.second.label}, not divided",
@@ -102,7 +103,7 @@ def counts(call: Call, extents: Extents) -> Alterations:
         return
     usual = {count - 1: f"{count:g} - 1", count + 1: f"{count:g} + 1", 1.0: "1, so it is a sum"}
     usual |= {float(n): name for n, name in extents.products.items()}
-    odd = {2 * count: f"2 * {count:g}", count / 2: f"{count:g} / 2", count**2: f"{count:g}**2"}
+    odd = {count**2: f"{count:g}**2"}
     odd |= {float(n + by): f"{name} {by:+d}" for n, name in extents.products.items() for by in (1, -1)}
     for value, said in (odd | usual).items():
         if value > 0 and value != count:

@@ -21,6 +21,8 @@ AXES = {1: ("number",), 2: ("row", "column"), 3: ("image", "row", "column"), 4: 
         6: ("image", "channel", "row of windows", "column of windows", "row of each window", "column of each window")}
 #: Letters from which on a name of an intermediate is no help
 LONG = 60
+#: What is said of a tensor without a name
+UNNAMED = "a number"
 #: Primitives that only move numbers: what they give has the name of what they take
 MOVES = {"moved", "reshape", "transpose", "broadcast", "__getitem__", "by_terms", "windows"}
 #: How a call is spoken of, by its primitive; {0}, {1} are its operands
@@ -35,6 +37,10 @@ WORDS = {
 }
 
 
+#: Those whose operands stand beside a sign
+BRACKETED = {name for name in WORDS if "__" in name} - {"__gt__", "__abs__"} | {"squared"}
+
+
 @dataclass(frozen=True)
 class Argument:
     """What a call is given: its name, its shape and axes where it is an array, its number where it is one."""
@@ -43,6 +49,11 @@ class Argument:
     shape: tuple[int, ...] = ()
     number: float | None = None
     axes: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> bool:
+        """Return whether it is a tensor that the formula has a name for."""
+        return bool(self.shape) and self.label not in ("", UNNAMED)
 
     def word(self, axis: int) -> str:
         """Return what an axis is called."""
@@ -61,6 +72,7 @@ class Call:
     operands : the object, and the arguments
     label, shape : of what it gives
     arguments : that are neither tensors nor numbers, such as axes
+    follows : the calls that made what it is given
     """
 
     at: int
@@ -69,6 +81,7 @@ class Call:
     label: str
     shape: tuple[int, ...]
     arguments: tuple[Any, ...] = ()
+    follows: frozenset[int] = frozenset()
 
     @property
     def first(self) -> Argument:
@@ -93,7 +106,6 @@ class Recorder:
     settings: Mapping[float, str] = field(default_factory=dict)
     other_way: bool = False
     calls: list[Call] = field(default_factory=list)
-    _used: list[set[int]] = field(default_factory=list)
     _choices: dict[int, tuple[Choice, int]] = field(default_factory=dict)
 
     def __call__(self, method: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
@@ -103,9 +115,9 @@ class Recorder:
         operands = tuple(self._operand(one) for one in arguments)
         label = _label(method.__name__, operands)
         rest = tuple(one for one in arguments if not isinstance(one, Bounded | Choice))
-        self._used.append(set().union(*map(self._made_by, arguments)))
+        follows = frozenset[int]().union(*map(self._made_by, arguments))
         self._note(found, len(self.calls))
-        self.calls.append(Call(len(self.calls), method.__name__, operands, label, _shape(found), rest))
+        self.calls.append(Call(len(self.calls), method.__name__, operands, label, _shape(found), rest, follows))
         if isinstance(found, Bounded) and not found.label:
             axes = next((one.axes for one in operands if one.axes and len(one.shape) == len(found.shape)), ())
             found.named(label, *axes)
@@ -130,15 +142,41 @@ class Recorder:
         wanted = self._made_by(found)
         for at in reversed(range(len(self.calls))):
             if at in wanted:
-                wanted |= self._used[at]
+                wanted |= self.calls[at].follows
         return [call for call in self.calls if call.at in wanted]
 
     def _operand(self, one: Any) -> Argument:
         if isinstance(one, Bounded):
-            return Argument(one.label or "a number", one.shape, axes=one.axes)
+            return Argument(one.label or UNNAMED, one.shape, axes=one.axes)
         if isinstance(one, int | float) and not isinstance(one, bool):
             return Argument(self.settings.get(float(one), f"{one:.6g}"), (), float(one))
         return Argument("", _shape(one))
+
+
+#: In place of the number of a call: what the formula takes
+GIVEN = -1
+
+
+@dataclass(frozen=True)
+class Source:
+    """A number of a formula: what the formula or a call was given, or what a call gave.
+
+    Attributes
+    ----------
+    call : its place in the order of calls; `GIVEN`: the formula itself
+    argument : which of those it was given; None: the result
+    """
+
+    call: int
+    argument: int | None = None
+
+
+@dataclass(frozen=True)
+class Instead:
+    """A change: the call is given another number of the formula in the place of one of its operands."""
+
+    operand: int
+    source: Source
 
 
 @dataclass
@@ -150,15 +188,27 @@ class Altering:
     changes : by the place of the call
     """
 
-    changes: Mapping[int, Change]
+    changes: Mapping[int, Change | Instead]
     other_way: bool = False
     count: int = 0
+    _numbers: dict[Source, Any] = field(default_factory=dict)
 
     def __call__(self, method: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
         """Make the call, or what is in its place."""
         at, self.count = self.count, self.count + 1
         change = self.changes.get(at)
-        return method(*given, **named) if change is None else change(lambda *g: method(*g, **named), *given)
+        if isinstance(change, Instead):
+            given = tuple(self._numbers[change.source] if i == change.operand else one for i, one in enumerate(given))
+        found = (change(lambda *g: method(*g, **named), *given) if callable(change) else method(*given, **named))
+        self.keep(at, given, found)
+        return found
+
+    def keep(self, at: int, given: Sequence[Any], found: Any) -> None:
+        """Keep what a call was given, or gave, where another one is to take it."""
+        for one in self.changes.values():
+            if isinstance(one, Instead) and one.source.call == at:
+                where = one.source.argument
+                self._numbers[one.source] = found if where is None else given[where]
 
 
 def settings_of(one: Any) -> dict[float, str]:
@@ -171,8 +221,9 @@ def settings_of(one: Any) -> dict[float, str]:
     found: dict[float, str] = {}
     known = {each.name: value for each in fields(one) if isinstance(value := getattr(one, each.name), float)}
     for name, value in known.items():
-        if value not in (0.0, 0.5, 1.0, 2.0):
-            found[value] = name
+        if value not in (0.0, 1.0):
+            # Formulas have halves and twos of their own
+            found[value] = name if value not in (0.5, 2.0) else f"{value:g} ({name}, or {value:g} itself)"
     for name, value in known.items():
         if value in found:
             found.setdefault(1 - value, f"1 - {name}")
@@ -186,15 +237,25 @@ def calls_of(formula: Callable[[], Bounded], settings: Mapping[float, str], *, o
         return recorder.before(formula())
 
 
-def with_changes(formula: Callable[..., Any], changes: Mapping[int, Change], other_way: bool = False
+def with_changes(formula: Callable[..., Any], changes: Mapping[int, Change | Instead], other_way: bool = False
                  ) -> Callable[..., Any]:
     """Return a formula some of whose calls do something else."""
 
     def altered(*given: Any) -> Any:
-        with watched(Altering(changes, other_way)):
+        altering = Altering(changes, other_way)
+        altering.keep(GIVEN, _flat(given), None)
+        with watched(altering):
             return formula(*given)
 
     return altered
+
+
+def _flat(given: Sequence[Any]) -> list[Any]:
+    """The operands of a formula, one by one."""
+    found: list[Any] = []
+    for one in given:
+        found += one.values() if isinstance(one, Mapping) else one if isinstance(one, list | tuple) else [one]
+    return found
 
 
 def _shape(one: Any) -> tuple[int, ...]:
@@ -206,11 +267,13 @@ def _label(primitive: str, operands: Sequence[Argument]) -> str:
     first = operands[0].label
     if primitive in MOVES:
         return first
+    if primitive == "choose":
+        return next((one.label for one in operands[1:3] if one.named), UNNAMED)
     if primitive == "__truediv__" and operands[1].number is not None and first.startswith("the sum of "):
         return f"the mean of {first.removeprefix('the sum of ')}"
     if primitive not in WORDS:
         return first
-    inner = [_bracketed(one.label) if "__" in primitive and primitive != "__gt__" else one.label for one in operands]
+    inner = [_bracketed(one.label) if primitive in BRACKETED else one.label for one in operands]
     said = WORDS[primitive].format(*inner, *[""] * 2)
     return said if len(said) <= LONG else WORDS[primitive].format("...", operands[1].label[:20] if len(operands) > 1
                                                                    else "")

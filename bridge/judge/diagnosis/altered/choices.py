@@ -9,7 +9,6 @@ import numpy as np
 
 from bridge.judge.diagnosis.altered.alteration import Alteration, Alterations, Extents, alters
 from bridge.judge.diagnosis.altered.calls import Call
-from bridge.judge.diagnosis.wrong_operations import pooling
 from bridge.judge.oracle.bounded import Bounded, Choice
 
 Array = np.ndarray
@@ -52,16 +51,21 @@ def places(call: Call, extents: Extents) -> Alterations:
     yield Alteration("index", f"{said} is always the last", to(lambda at: 0 * at + rows * columns - 1))
     for by, where in ((1, "after"), (-1, "before")):
         yield Alteration("index", f"{said} is the one {where} it", to(lambda at, by=by: np.maximum(at + by, 0)))
-    yield Alteration("pooling", "all that are equal to the largest of a window count",
-                     lambda method, x: pooling.largest(x))
-    yield Alteration("pooling", "the place of the last of equal numbers", lambda method, x: pooling.last(x))
+    yield Alteration("pooling", "the gradient goes to all that are equal to the largest",
+                     lambda method, x: _certain(_largest(x, (-2, -1))))
+    yield Alteration("pooling", "the gradient goes to the last of equal ones", lambda method, x: _certain(
+        _one(_largest(x, (-2, -1)), (-2, -1), last=True)))
 
 
 @alters("shares_of_max")
 def shares(call: Call, extents: Extents) -> Alterations:
     """Yield other shares of numbers that are the largest alike."""
     yield Alteration("pooling", "each of equal largest numbers has all, not its share", lambda method, x, axes: x.exact(
-        (x.value == x.value.max(axes, keepdims=True)).astype(float)))
+        _largest(x, axes).astype(float)))
+    for last, where in ((False, "first"), (True, "last")):
+        yield Alteration("pooling", f"the {where} of equal largest numbers has all",
+                         lambda method, x, axes, last=last: x.exact(
+                             _one(_largest(x, axes), axes, last=last).astype(float)))
 
 
 @alters("__gt__")
@@ -69,7 +73,8 @@ def thresholds(call: Call, extents: Extents) -> Alterations:
     """Yield other comparisons."""
     x, at = call.first.label, call.second.label
     yield Alteration("activation", f"{x} >= {at} in place of >", lambda method, x, t: _certain(x.value >= t))
-    yield Alteration("activation", f"{x} < {at} in place of >", lambda method, x, t: _certain(x.value < t))
+    yield Alteration("activation", f"{x} < {at} in place of >", lambda method, x, t: _certain(x.value < t),
+                     unlikely=True)
     if call.second.number:
         yield Alteration("activation", f"{x} > 0 in place of {x} > {at}", lambda method, x, t: method(x, 0.0))
         yield Alteration("activation", f"{x} > -{at} in place of {x} > {at}", lambda method, x, t: method(x, -t))
@@ -83,10 +88,29 @@ def branches(call: Call, extents: Extents) -> Alterations:
     def of(true: Any) -> Any:
         return lambda method, choice, a, b: method(Choice(true(choice.true), np.zeros_like(choice.doubt)), a, b)
 
-    yield Alteration("activation", f"{yes} everywhere, {no} nowhere", of(np.ones_like))
+    limited = call.operands[2].number is not None
+    everywhere = f"{yes} is not limited to {no}" if limited else f"{yes} everywhere, {no} nowhere"
+    yield Alteration("activation", everywhere, of(np.ones_like))
     yield Alteration("activation", f"{no} everywhere, {yes} nowhere", of(np.zeros_like))
     yield Alteration("activation", f"{yes} and {no} exchanged", of(np.logical_not))
 
 
 def _certain(true: Array) -> Choice:
     return Choice(true, np.zeros(true.shape, bool))
+
+
+def _largest(x: Bounded, axes: tuple[int, ...]) -> Array:
+    """Where numbers are the largest along axes."""
+    found: Array = x.value == x.value.max(axes, keepdims=True)
+    return found
+
+
+def _one(true: Array, axes: tuple[int, ...], *, last: bool) -> Array:
+    """The first or the last along axes of where something is true."""
+    behind = tuple(range(-len(axes), 0))
+    rows = np.moveaxis(true, axes, behind)
+    flat = rows.reshape(*rows.shape[: -len(axes)], -1)
+    at = flat.shape[-1] - 1 - flat[..., ::-1].argmax(-1) if last else flat.argmax(-1)
+    found = np.zeros(flat.shape, bool)
+    np.put_along_axis(found, at[..., None], True, -1)
+    return np.moveaxis(found.reshape(rows.shape), behind, axes)

@@ -37,6 +37,9 @@ def other_functions(call: Call, extents: Extents) -> Alterations:
             found = method(x * inside if inside != 1.0 else x, *rest)
             return found * outside if outside != 1.0 else found
         yield Alteration("function", f"{said} in place of the {shown} of {x}", change)
+    if name in ("log", "log1p") and len(call.operands) > 1:
+        yield Alteration("function", f"the {shown} of {x} is not limited to {call.second.label}",
+                         lambda method, x, *rest: method(x), "not limited")
     if name in ("log", "sqrt"):
         yield Alteration("function", f"the {shown} of |{x}|", lambda method, x, *rest: method(abs(x), *rest))
     if name == "squared":

@@ -68,6 +68,7 @@ def _images(shape: tuple[int, ...]) -> Iterator[Change]:
         a.transpose(0, 2, 3, 1)).reshape(shape)
     yield "image_transposed", "with rows and columns exchanged in memory", lambda a: np.ascontiguousarray(
         a.transpose(0, 1, 3, 2)).reshape(shape)
+    yield "image_transposed", "with its rows and columns in reverse order", lambda a: a[:, :, ::-1, ::-1].copy()
     for axis, name in ((2, "row"), (3, "column")):
         yield "image_transposed", f"with its {name}s in reverse order", _flipped(axis)
         for by in (1, -1):

@@ -106,9 +106,8 @@ def corners(call: Call, extents: Extents) -> Alterations:
     for at, where in ((0, "very first"), (-1, "very last")):
         keep = np.ones(tuple(shape[a] if a in axes else 1 for a in range(len(shape))), bool)
         keep[tuple(at if a in axes else 0 for a in range(len(shape)))] = False
-        said = f"leaves out the {where} number"
-        yield Alteration("part_of_batch", f"the sum of {call.first.label} {said}",
-                         _keeping(keep), said)
+        for said, kept in ((f"leaves out the {where} number", keep), (f"is the {where} number alone", ~keep)):
+            yield Alteration("part_of_batch", f"the sum of {call.first.label} {said}", _keeping(kept), said)
 
 
 @alters("sum")

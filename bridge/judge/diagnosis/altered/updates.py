@@ -14,7 +14,8 @@ import numpy as np
 
 from bridge.exchange.optimizers import Adam, AdamW, Optimizer, Sgd
 from bridge.judge.diagnosis.altered.alteration import Extents
-from bridge.judge.diagnosis.altered.calls import Altering, Call, Change, Recorder, settings_of
+from bridge.judge.diagnosis.altered.calls import Altering, Call, Change, Instead, Recorder, settings_of
+from bridge.judge.diagnosis.predictions.formulas import NUMBERS
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.oracle import bounded
@@ -69,28 +70,31 @@ def _adam(settings: Adam, w: bounded.Bounded, g: bounded.Bounded, memory: Memory
 
 @dataclass(frozen=True)
 class Update(Prediction):
-    """New weights by a rule some of whose calls do something else.
+    """New weights, or what is remembered, by a rule some of whose calls do something else.
 
     Attributes
     ----------
     updating : what is known of the update
     changes : by the place of the call
     settings : other ones than the right ones; None: these
+    memory : the name of what is remembered; empty: the new weights
     """
 
     updating: Updating
-    changes: Mapping[int, Change] = field(default_factory=dict)
+    changes: Mapping[int, Change | Instead] = field(default_factory=dict)
     settings: Optimizer | None = None
+    memory: str = ""
 
     def at(self, indices: Array) -> Array:
-        return self.run(Arithmetic(0.0)).value.reshape(-1)[indices]
+        return self.run(NUMBERS).value.reshape(-1)[indices]
 
     def full(self, arithmetic: Arithmetic) -> Predicted:
         found, right = self.run(arithmetic), self.updating.right()
-        return Predicted(found.value, found.error if right.error is None else found.error + right.error)
+        more = None if self.memory else right.error
+        return Predicted(found.value, found.error if more is None else found.error + more)
 
     def run(self, arithmetic: Arithmetic, recorder: Recorder | None = None) -> bounded.Bounded:
-        """Return the new weights; `recorder` watches the last step, all others are altered."""
+        """Return the new weights, or the memory; `recorder` watches the last step, all others are altered."""
         known, u = self.updating, arithmetic.u
         remembered = known.remembered
         memory = {} if remembered is None else {
@@ -106,22 +110,28 @@ class Update(Prediction):
                 found, memory = step(
                     self.settings or known.settings, bounded.Bounded(w, 0.0, arithmetic).named("the weights"),
                     bounded.Bounded(g, error if u else 0.0, arithmetic).named("the gradient"), memory, before + k + 1)
-        return found
+        return memory[self.memory] if self.memory else found
 
 
 @dataclass(frozen=True)
 class UpdateFormula:
-    """The rule of an update, to be evaluated with changes; as `bridge.judge.diagnosis.altered.engine.Evaluated`."""
+    """The rule of an update, to be evaluated with changes; as `bridge.judge.diagnosis.altered.formulas.Evaluated`.
+
+    Attributes
+    ----------
+    updating, memory : as of `Update`
+    """
 
     updating: Updating
+    memory: str = ""
 
     @property
     def _shape(self) -> tuple[int, ...]:
         return self.updating.found.shape
 
-    def altered(self, made: Mapping[int, Change], other_way: bool = False) -> Prediction:
+    def altered(self, made: Mapping[int, Change | Instead], other_way: bool = False) -> Prediction:
         """Return what makes the new weights when some calls do something else at every step."""
-        return Update(self._shape, self.updating, made)
+        return Update(self._shape, self.updating, made, memory=self.memory)
 
     def calls(self, *, other_way: bool = False) -> list[Call]:
         """Return the calls of the last step."""
@@ -133,7 +143,7 @@ class UpdateFormula:
             names |= {1 - beta**number: f"1 - {name}**t" for name, beta in (
                 ("beta1", settings.beta1), ("beta2", settings.beta2))}
         recorder = Recorder(names)
-        return recorder.before(Update(self._shape, self.updating).run(Arithmetic(0.0), recorder))
+        return recorder.before(Update(self._shape, self.updating, memory=self.memory).run(Arithmetic(0.0), recorder))
 
     @property
     def extents(self) -> Extents:
@@ -149,7 +159,21 @@ class UpdateFormula:
     def with_number(self, name: str, number: float) -> Prediction:
         """Return the new weights by another setting."""
         settings = replace(self.updating.settings, **{name: number})  # type: ignore[arg-type]
-        return Update(self._shape, self.updating, settings=settings)
+        return Update(self._shape, self.updating, settings=settings, memory=self.memory)
+
+    @property
+    def given(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Return nothing: what a rule takes is among the operands of its calls."""
+        return []
+
+    @property
+    def family(self) -> str:
+        """Return the kind of another rule."""
+        return "adam" if isinstance(self.updating.settings, Adam) else "momentum"
+
+    def others(self) -> list[tuple[str, Prediction]]:
+        """Return nothing: other rules are among the faults of updates."""
+        return []
 
     def operands(self) -> list[tuple[str, str, Prediction]]:
         """Return nothing: other gradients are among the faults of updates."""

@@ -72,12 +72,14 @@ def interpolation(call: Call, extents: Extents) -> Alterations:
 
     what = "the place between two pixels"
     ways = {
-        f"{what} is not limited, and 0 is beyond the image": tent,
-        f"{what} is not limited below": lambda at, n: tent(np.minimum(at, n - 1), n),
-        f"{what} is not limited above": lambda at, n: tent(np.maximum(at, 0), n),
-        f"{what} is extrapolated at both ends": linear,
-        f"{what} is extrapolated at the first pixel": lambda at, n: linear(np.minimum(at, n - 1), n),
-        f"{what} is extrapolated at the last pixel": lambda at, n: linear(np.maximum(at, 0), n),
+        f"{what} is not limited to the image, and beyond it there is 0": tent,
+        f"{what} is not limited to the first pixel, and before it there is 0": lambda at, n: tent(
+            np.minimum(at, n - 1), n),
+        f"{what} is not limited to the last pixel, and behind it there is 0": lambda at, n: tent(np.maximum(at, 0), n),
+        f"{what} is not limited to the image: extrapolated beyond it": linear,
+        f"{what} is not limited to the first pixel: extrapolated before it": lambda at, n: linear(
+            np.minimum(at, n - 1), n),
+        f"{what} is not limited to the last pixel: extrapolated behind it": lambda at, n: linear(np.maximum(at, 0), n),
         "the nearest pixel is taken": lambda at, n: one(np.rint(at), n),
         "the pixel before is taken, without interpolation": lambda at, n: one(np.floor(at), n),
         f"{what} is one pixel later": lambda at, n: tent(np.clip(at + 1, 0, n - 1), n),

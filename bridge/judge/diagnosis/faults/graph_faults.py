@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bridge.judge.diagnosis.faults.convolution_faults import order_detail, part_detail, parts_of_batch
+from bridge.judge.diagnosis.faults.convolution_faults import part_detail, parts_of_batch
 from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, hypothesis
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.wrong_operations import wrong_operations
-from bridge.judge.diagnosis.wrong_operations.joins import orders
-from bridge.operations.arithmetic import BinaryOperation
 
 
 def formula_faults(right: Formula) -> Hypotheses:
@@ -23,12 +21,6 @@ def formula_faults(right: Formula) -> Hypotheses:
     if isinstance(right.gradient, str) and first.ndim > 1:
         for images in parts_of_batch(len(first)):
             yield hypothesis("part_of_batch", part_detail(images), _of_images(right, images))
-    # Those of arithmetic, whose shapes may differ, are among its wrong operations
-    for order in orders(len(right.inputs)) if not isinstance(right.node, BinaryOperation) else ():
-        shapes = [right.inputs[i].value.shape for i in order]
-        if shapes == [one.value.shape for one in right.inputs]:
-            other = right.replaced(inputs=tuple(right.inputs[i] for i in order))
-            yield hypothesis("joined", order_detail("inputs", order), other)
 
 
 def sum_faults(right: Joined, alone: Callable[[Prediction], Hypotheses]) -> Hypotheses:

@@ -132,11 +132,11 @@ def from_memory(base: Hypothesis, before: dict[str, Array]) -> Hypotheses:
 
 
 def worked_in_place(base: Hypothesis, graph: StepGraph, name: str, found: Array) -> Hypotheses:
-    """Yield a gradient computed after this one, whose numbers are in its place: its operation overwrote them."""
+    """Yield what is computed after this tensor, whose numbers are in its place: its operation overwrote them."""
     shapes = graph.pair.shapes
     names = list(shapes)
     # Zeros are everywhere the same
-    if not (name.startswith("grads/") and name.endswith("/output") and found.any()):
+    if not ((name.startswith("forward/") or name.endswith("/output")) and found.any()):
         return
     for other in names[names.index(name) + 1 :]:
         if shapes[other] == shapes[name] and graph.given(other):

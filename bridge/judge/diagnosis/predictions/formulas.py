@@ -21,6 +21,8 @@ from bridge.operations.products import ConvTranspose2d, Linear, Matmul
 
 Array = np.ndarray
 
+#: Numbers without their errors
+NUMBERS = Arithmetic(0.0, bounds=False)
 #: Layers that sum products, beside convolutions
 PRODUCTS = (Linear, Matmul, ConvTranspose2d)
 
@@ -82,7 +84,7 @@ class Formula(Prediction):
 
     @cached_property
     def _values(self) -> Array:
-        return self._computed(Arithmetic(0.0)).value
+        return self._computed(NUMBERS).value
 
     def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
         arithmetic = replace(arithmetic, decided=self.decided)
@@ -122,7 +124,7 @@ class Criterion(Prediction):
         return self.loss.scale(self.y.value.shape, self.target)
 
     def at(self, indices: Array) -> Array:
-        return self._computed(Arithmetic(0.0)).value.reshape(-1)[indices]
+        return self._computed(NUMBERS).value.reshape(-1)[indices]
 
     def full(self, arithmetic: Arithmetic) -> Predicted:
         found = self._computed(arithmetic)
@@ -155,6 +157,36 @@ class Joined(Prediction):
         found = [_number(one.full(arithmetic), arithmetic) for one in self.parts]
         total = found[0].joined(found[1:])
         return Predicted(total.value, total.error)
+
+
+@dataclass(frozen=True)
+class EachImage(Prediction):
+    """What a layer makes of each image by itself; gradients of parameters are added.
+
+    Attributes
+    ----------
+    right : of the whole batch
+    """
+
+    right: Formula
+
+    def at(self, indices: Array) -> Array:
+        return self.full(NUMBERS).value.reshape(-1)[indices]
+
+    def full(self, arithmetic: Arithmetic) -> Predicted:
+        right = self.right
+        found = []
+        for i in range(len(right.inputs[0].value)):
+            inputs = tuple(_part(one, i) for one in right.inputs)
+            dy = None if right.dy is None else _part(right.dy, i)
+            found.append(replace(right, inputs=inputs, dy=dy)._computed(arithmetic))
+        whole = (found[0].joined(found[1:]) if isinstance(right.gradient, str) else
+                 found[0].concatenated(found[1:], axis=0))
+        return Predicted(whole.value.reshape(self.shape), whole.error.reshape(self.shape))
+
+
+def _part(one: Predicted, i: int) -> Predicted:
+    return Predicted(one.value[i : i + 1], None if one.error is None else one.error[i : i + 1])
 
 
 def decided(operation: Prediction) -> Prediction:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
+from bridge.operations.losses import Loss
 from bridge.operations.operation import Gradients, Number, Operation
 
 Numbers = Sequence[Number]
@@ -15,17 +16,24 @@ Parameters = Mapping[str, Number]
 Wrong = Iterator[tuple[str, str, Operation]]
 
 
-def changed(node: Operation, **methods: Callable[..., Any]) -> Operation:
-    """Return the operation with other methods, `forward(inputs, parameters)` or `backward(dy, inputs, parameters)`.
+Changed = TypeVar("Changed", Operation, Loss)
+
+
+def changed(node: Changed, **methods: Callable[..., Any]) -> Changed:
+    """Return the operation, or the loss, with other methods, as `forward(inputs, parameters)`.
 
     >>> from bridge.operations.pointwise import Relu
     >>> changed(Relu("a"), forward=lambda inputs, parameters: inputs[0]).forward([3.0], {})
     3.0
     """
     made = type(type(node).__name__, (type(node),), {
-        name: lambda self, *given, method=method: method(*given) for name, method in methods.items()})
-    found: Operation = made(**{one.name: getattr(node, one.name) for one in fields(node)})
+        name: _as_method(method) for name, method in methods.items()})
+    found: Changed = made(**{one.name: getattr(node, one.name) for one in fields(node)})
     return found
+
+
+def _as_method(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *given: function(*given)
 
 
 def backward_only(node: Operation, formula: Callable[[Number, Number], Number]) -> Operation:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -12,8 +11,6 @@ from bridge.judge.diagnosis.wrong_operations.change import Wrong, changed
 from bridge.operations.operation import Operation
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
-    ReflectionPad2d,
-    ReplicationPad2d,
     UpsampleBilinear2d,
     UpsampleNearest2d,
     ZeroPad2d,
@@ -28,16 +25,11 @@ def upsample(node: UpsampleNearest2d | UpsampleBilinear2d) -> Wrong:
     """Yield other copies, other places, and gradients of some of them."""
     scale = node.scale_factor
     if isinstance(node, UpsampleBilinear2d):
-        other = not node.align_corners
-        yield "pooling", f"align_corners = {other}", replace(node, align_corners=other)
-        nearest = UpsampleNearest2d(node.name, scale, inputs=node.inputs)
-        yield "pooling", "copies of the nearest pixel in its place", nearest
         yield "pooling", "the pixels' centres left out: place = i / scale, not (i + 1/2) / scale - 1/2", _with(
             node, lambda length, axis: _between(np.arange(length * scale[axis]) / scale[axis], length))
         return
     yield "pooling", "the image repeated as a whole, not each pixel", _with(
         node, lambda length, axis: np.tile(np.eye(length), (scale[axis], 1)))
-    yield "pooling", "linear interpolation in its place", UpsampleBilinear2d(node.name, scale, inputs=node.inputs)
 
     def first(length: int, axis: int) -> Array:
         weights = node.weights(length, axis)
@@ -81,21 +73,11 @@ def adaptive(node: AdaptiveAvgPool2d) -> Wrong:
 
 
 def padding(node: _Padding) -> Wrong:
-    """Yield what else may stand around an image, other sides, and gradients that do not come back from there."""
-    left, right, top, bottom = node.padding
-    for other, said in ((ZeroPad2d, "zeros"), (ReplicationPad2d, "copies of the outermost pixels"),
-                        (ReflectionPad2d, "the mirrored image")):
-        if type(node) is not other:
-            yield "padding_mode", f"{said} around the image", other(node.name, node.padding, inputs=node.inputs)
+    """Yield what else may stand around an image, and gradients that do not come back from there."""
     for padding_mode, said in (("symmetric", "mirrored with the outermost pixels repeated"),
                                ("wrap", "the pixels of the opposite side")):
         yield "padding_mode", said, _with(node, lambda length, axis, mode=padding_mode: np.pad(
             np.eye(length), (node._sides(axis), (0, 0)), mode=mode))
-    for sides, said in (((right, left, bottom, top), "left for right and top for bottom"),
-                        ((top, bottom, left, right), "rows for columns"),
-                        ((left, top, right, bottom), "in the order (left, top, right, bottom)")):
-        if sides != node.padding and (left + right, top + bottom) == (sides[0] + sides[1], sides[2] + sides[3]):
-            yield "padding_width", said, replace(node, padding=sides)
     if not isinstance(node, ZeroPad2d):
         bare = ZeroPad2d(node.name, node.padding, inputs=node.inputs)
         yield "padding_mode", "the gradient does not come back from the border", changed(node, backward=bare.backward)

@@ -141,7 +141,7 @@ PLANTS: list[Plant] = [
     _planted(50, "softmax over rows", of("softmax", lambda x: x.softmax(3))),
     _planted(50, "softmax over the batch", of("softmax", lambda x: x.softmax(0))),
     _planted(50, "a softmax's gradient without the other channels", backward("softmax", _softmax_without_the_others)),
-    _planted(50, "a softmax's gradient without its sum", backward(
+    _planted(54, "a softmax's gradient without its sum", backward(
         "softmax", lambda self, dy, xs, w: [dy * xs[0].softmax(1)])),
     _planted(50, "the logarithm of softmax over rows", of("logs", lambda x: x.log_softmax(3))),
     _planted(50, "softmax without its logarithm", of("logs", lambda x: x.softmax(1))),
@@ -152,12 +152,12 @@ PLANTS: list[Plant] = [
         "silu", lambda self, dy, xs, w: [dy * xs[0].sigmoid()])),
     _planted(50, "softplus for silu", of("silu", functional.softplus)),
     _planted(50, "softplus with beta 1", of("softplus", functional.softplus)),
-    _planted(50, "softplus not divided by beta", of("softplus", lambda x: functional.softplus(2 * x))),
+    _planted(55, "softplus not divided by beta", of("softplus", lambda x: functional.softplus(2 * x))),
     _planted(50, "elu for softplus", of("softplus", functional.elu)),
     _planted(50, "elu with alpha 1", of("elu", functional.elu)),
-    _planted(50, "elu's gradient y below 0", backward(
+    _planted(56, "elu's gradient y below 0", backward(
         "elu", lambda self, dy, xs, w: [torch.where(xs[0] > 0, dy, dy * functional.elu(xs[0], 0.5))])),
-    _planted(50, "a tangent's derivative 1 - y", backward("tanh", lambda self, dy, xs, w: [dy * (1 - xs[0].tanh())])),
+    _planted(55, "a tangent's derivative 1 - y", backward("tanh", lambda self, dy, xs, w: [dy * (1 - xs[0].tanh())])),
     _planted(22, "a leaky slope on the positive side", of("leaky", lambda x: torch.where(x > 0, 0.125 * x, x))),
     _planted(22, "torch's own leaky slope", of("leaky", functional.leaky_relu)),
     _planted(22, "a leaky slope's inverse backwards", backward(
@@ -172,13 +172,13 @@ PLANTS: list[Plant] = [
     _planted(51, "a smallest number for the largest", of("amax", lambda x: x.amin(1, keepdim=True))),
     _planted(51, "windows of one size in an adaptive mean", of(
         "pool", lambda x: functional.avg_pool2d(x, (1, 1), (1, 1))[:, :, :5, :6])),
-    _planted(49, "a quotient's gradient without the sign", backward("truediv", lambda self, dy, xs, w: [
+    _planted(55, "a quotient's gradient without the sign", backward("truediv", lambda self, dy, xs, w: [
         dy / xs[1], (dy * xs[0] / xs[1] ** 2).sum(1, keepdim=True)])),
-    _planted(49, "a quotient's gradient of the first channel alone", backward("truediv", lambda self, dy, xs, w: [
+    _planted(15, "a quotient's gradient of the first channel alone", backward("truediv", lambda self, dy, xs, w: [
         dy / xs[1], -(dy * xs[0] / xs[1] ** 2)[:, :1]])),
     _planted(50, "channels dropped and not scaled", _dropped(lambda x, mask: x * mask)),
-    _planted(50, "no channel dropped", layer("drop", _only_elements_dropped)),
-    _planted(50, "the mask of dropped channels of the image before", _dropped(
+    _planted(55, "no channel dropped", layer("drop", _only_elements_dropped)),
+    _planted(7, "the mask of dropped channels of the image before", _dropped(
         lambda x, mask: x * mask.roll(1, 0) / 0.75)),
     _planted(50, "another mask of dropped channels backwards", backward("drop", _drawn_anew)),
     _planted(50, "weights of the classes ignored", cross_entropy(weight=())),

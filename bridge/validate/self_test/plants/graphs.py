@@ -168,7 +168,7 @@ PLANTS: list[Plant] = [
     wrong(50, "a dropout not scaled", layer("drop", lambda self, node, inputs, w: inputs[0] * w["mask"])),
     wrong(50, "a dropout's mask turned round", layer(
         "drop", lambda self, node, inputs, w: inputs[0] * (1 - w["mask"]) / (1 - node.p))),
-    wrong(50, "a dropout without its mask backwards", backward(
+    wrong(55, "a dropout without its mask backwards", backward(
         "drop", lambda self, dy, inputs, parameters: [dy / 0.75])),
     wrong(51, "a mean for a maximum", of("pool", lambda x: functional.avg_pool2d(x, 2))),
     wrong(51, "the gradient of a maximum to the first of its window", backward("pool", _first_of_window)),

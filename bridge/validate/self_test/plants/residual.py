@@ -115,10 +115,10 @@ class Resumed(GraphOperations):
 
 PLANTS: list[Plant] = [
     _planted(22, "a rectifier's slope on the positive side", layer("prelu", _prelu_on_the_positive_side)),
-    _planted(22, "a ReLU for a rectifier that learns", of("prelu", lambda x: x.relu())),
+    _planted(55, "a ReLU for a rectifier that learns", of("prelu", lambda x: x.relu())),
     _planted(50, "the gradient of a learned slope of positive elements, too", own_gradient(
         "prelu", "weight", _slope_of_all)),
-    _planted(50, "the gradient of a learned slope without the input", own_gradient(
+    _planted(55, "the gradient of a learned slope without the input", own_gradient(
         "prelu", "weight", lambda dy, x, w: torch.where(x > 0, 0.0, dy).sum((0, 2, 3)))),
     _planted(52, "groups with a variance divided by n - 1", group_norm(correction=1)),
     _planted(52, "groups with eps outside the root", group_norm(outside=True)),
@@ -133,8 +133,8 @@ PLANTS: list[Plant] = [
         lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False)))),
     _planted(51, "the largest number of each channel for its mean", of("squeeze", lambda x: x.amax((2, 3), True))),
     _planted(18, "a mean over each channel that is a sum", of("squeeze", lambda x: x.sum((2, 3), keepdim=True))),
-    _planted(49, "a gate's gradient not summed over the pixels", backward("mul", _not_summed)),
-    _planted(49, "a product's gradient by its own input", backward(
+    _planted(15, "a gate's gradient not summed over the pixels", backward("mul", _not_summed)),
+    _planted(60, "a product's gradient by its own input", backward(
         "mul", lambda self, dy, xs, w: [dy * xs[0], (dy * xs[1]).sum((2, 3), keepdim=True)])),
     _planted(49, "a sum for a product", of("mul", lambda x, gate: x + gate)),
     _planted(21, "a residual added after the activation", of("add", lambda x, skip: x.relu() + skip)),

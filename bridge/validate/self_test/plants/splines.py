@@ -110,8 +110,8 @@ PLANTS: list[Plant] = [
     wrong(3, "inputs before outputs", _with("second", lambda w: {
         name: w[name].transpose(0, 1) for name in ("coefficient", "scale_base")}), KAN),
     wrong(50, "logits for probabilities", loss(functional.binary_cross_entropy_with_logits), KAN),
-    wrong(50, "the loss of the target 1 alone", loss(lambda y, t: -(t * y.log()).mean()), KAN),
-    wrong(50, "1e-3 in a logarithm", loss(
+    wrong(54, "the loss of the target 1 alone", loss(lambda y, t: -(t * y.log()).mean()), KAN),
+    wrong(57, "1e-3 in a logarithm", loss(
         lambda y, t: -(t * (y + 1e-3).log() + (1 - t) * (1 - y + 1e-3).log()).mean()), KAN),
     wrong(50, "the gradient of logits for probabilities", loss_gradient(lambda y, t: (y - t) / y.numel()), KAN),
     wrong(50, "the gradient of a single KAN layer's input zero", backward("first", _no_input_gradient), SPLINE),

@@ -14,13 +14,13 @@ from bridge.judge.diagnosis.altered.alteration import MAKERS, WITHOUT
 from bridge.judge.diagnosis.altered.numbers import Target, fitted
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Joined
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.primitives import PRIMITIVES
-from bridge.operations.losses import CrossEntropy, Huber, Loss
+from bridge.operations.losses import BinaryCrossEntropy, CrossEntropy, Huber, Loss, MeanAbsoluteError
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation as Node
 from bridge.operations.pointwise import Elu, Softplus
@@ -105,6 +105,8 @@ IN_GROUPS = ((GROUPS - np.roll(of_rows(GROUPS), 1, 1)) / deviations(GROUPS)).res
 THROUGH = DY * LAYERS["weight"]
 LAYER_NORMAL = (X - of_rows(X)) / deviations(X)
 DISTANCE = X - TARGET
+SIGMOID = 1 / (1 + np.exp(-X.astype(float)))
+PROBABLE = SIGMOID.astype(np.float32)
 OF_HUBER = gradient_of(Huber(delta=0.75), X, TARGET)
 
 #: The right formula, what is computed in its place, and what has to be said
@@ -121,7 +123,7 @@ PLANTED: dict[str, tuple[Prediction, Array, str]] = {
     "mean of dy twice": (BACK, (DY - 2 * MEAN_DY - NORMAL * ALONG) * SCALE * WIDE,
                          "the mean of dy is subtracted from dy twice"),
     "no weight": (BACK, (DY - MEAN_DY - NORMAL * ALONG) * SCALE,
-                  "the inverse deviation is not multiplied by the weight"),
+                  "batch_norm2d without the weight"),
     "scale twice": (BACK, (DY - MEAN_DY - NORMAL * ALONG) * SCALE**2 * WIDE,
                     "the weight is multiplied by the inverse deviation twice"),
     "both counts": (BACK, (DY - 3 * MEAN_DY - 3 * NORMAL * ALONG) * SCALE * WIDE,
@@ -143,7 +145,7 @@ PLANTED: dict[str, tuple[Prediction, Array, str]] = {
     "outer factor": (formula(Softmax("it"), X, {}, DY, 0), DY * SHARES - (DY * SHARES).sum(1, keepdims=True),
                      "the sum of dy * y is not multiplied by y"),
     "alpha": (formula(Elu("it", 1.0), X), np.where(X > 0, X, 1.25 * np.expm1(X)), "alpha is 1.25 in place of 1"),
-    "twice inside": (formula(Softplus("it"), X), np.log1p(np.exp(2 * X.astype(float))), "the exp of 2 *"),
+    "twice inside": (formula(Softplus("it"), X), np.log1p(np.exp(2 * X.astype(float))), "softplus of twice its input"),
     "absolute": (formula(MaxPool2d("it", (1, 5), (1, 5)), X), np.abs(X).max(-1, keepdims=True),
                  "the largest absolute value of the input"),
     "count": (formula(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), X), pooled(X, count=4), "= 4 in place of 6"),
@@ -162,12 +164,33 @@ PLANTED: dict[str, tuple[Prediction, Array, str]] = {
     "delta": (OF_HUBER, np.clip(DISTANCE, -0.5, 0.5) / 360, "delta is 0.5 in place of 0.75"),
     "slope": (OF_HUBER, np.where(abs(DISTANCE) < 0.75, DISTANCE, np.sign(DISTANCE)) / 360,
               "is not multiplied by delta"),
+    "order of eps": (formula(BatchNorm2d("it", 4, eps=0.01), X, OF_BATCH),
+                     (X - MEAN) / (np.sqrt(VARIANCE) + 1e-2) * WIDE + SHIFT, "eps is added to the root of"),
+    "not normalised": (OF_WEIGHT, (DY * X).sum(AXES, dtype=float), "the input in place of the normalised input"),
+    "both terms": (BACK, DY * SCALE * WIDE, "the mean of dy is not subtracted from dy and"),
+    "bias thrice": (FORWARD, NORMAL * WIDE + 3 * SHIFT, "is added to the normalised input * the weight is 3 in"),
+    "each image": (FORWARD, (X - X.mean((2, 3), keepdims=True, dtype=float)) / np.sqrt(
+        X.var((2, 3), keepdims=True, dtype=float) + 1e-5) * WIDE + SHIFT, "each image by itself"),
+    "other groups": (formula(GROUP, X, OF_BATCH), ((X.reshape(3, 4, -1) - of_rows(X.reshape(3, 4, -1))) / deviations(
+        X.reshape(3, 4, -1))).reshape(SHAPE) * WIDE + SHIFT, "num_groups is 4 in place of 2"),
+    "other function": (formula(Elu("it", 1.0), X), np.tanh(X), "tanh in place of elu"),
+    "other axis": (formula(Softmax("it"), X), POWERS / POWERS.sum(2, keepdims=True), "along channels where rows are"),
+    "without a bias": (formula(Linear("it", 20, 7), ROWS, OF_LINEAR), ROWS @ MATRIX.T, "linear without the bias"),
+    "eps in a logarithm": (gradient_of(BinaryCrossEntropy(), PROBABLE, CLASSES), (
+        (1 - CLASSES) / (1 - PROBABLE + 1e-3) - CLASSES / (PROBABLE + 1e-3)) / 360, "is 0.001 in place of 0"),
+    "sigmoid first": (gradient_of(MeanAbsoluteError(), X, TARGET), np.sign(SIGMOID - TARGET) * SIGMOID * (
+        1 - SIGMOID) / 360, "the loss of sigmoid of the outputs"),
+    "a part of a sum": (Joined(SHAPE, (BACK, formula(Softmax("it"), X, {}, DY, 0)), ("norm", "softmax")),
+                        (DY - 2 * MEAN_DY - NORMAL * ALONG) * SCALE * WIDE + SHARES * (DY - (DY * SHARES).sum(
+                            1, keepdims=True)), "through norm: the mean of dy is subtracted from dy twice"),
 }
 
 
 #: One of each kind of alteration
 OFTEN = ("sign of eps", "mean of a part", "next channel", "rolled", "mean of dy twice", "momentum", "a channel",
-         "binary", "absolute", "count", "last term", "previous", "smoothing", "delta")
+         "binary", "absolute", "count", "last term", "previous", "smoothing", "delta", "order of eps", "not normalised",
+         "both terms", "bias thrice", "each image", "other function", "other axis", "eps in a logarithm",
+         "sigmoid first", "a part of a sum")
 
 
 @pytest.mark.parametrize("name", few(tuple(PLANTED), OFTEN.__contains__))

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from bridge.gradcheck.cases import CASES, Setup
-from bridge.judge.diagnosis.altered.engine import Evaluated, altered_formulas
+from bridge.judge.diagnosis.altered.engine import altered_formulas
+from bridge.judge.diagnosis.altered.formulas import Evaluated
 from bridge.judge.diagnosis.altered.numbers import Target
 from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
 from bridge.judge.diagnosis.predictions.operations import Predicted

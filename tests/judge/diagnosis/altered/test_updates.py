@@ -106,3 +106,17 @@ def test_noise_is_not_named() -> None:
         def noisy(w: Array, g: Array, kept: Kept, number: int, rule: Rule = rule) -> Array:
             return rule(w, g, kept, number) + 1e-3 * rng.normal(size=w.shape)
         assert explained(trained(settings, noisy)) == []
+
+
+def test_what_is_remembered_by_another_rule_is_named() -> None:
+    """Adam's first step does not depend on beta2, what it remembers does."""
+    known = trained(ADAM, adam(ADAM))
+    found = sum((0.1 * 0.9 ** (2 - k) * g * g for k, g in enumerate(known.gradients)), np.zeros(SHAPE))
+    graph: Any = SimpleNamespace(arithmetic=ARITHMETIC, step=2)
+    right = Update(SHAPE, known, memory="exp_avg_sq")
+    search = Search(Case("memory/conv/weight/exp_avg_sq", graph, right, found.astype(np.float32).astype(float)),
+                    now() + 60)
+    assert search.t > 1
+    with np.errstate(all="ignore"):
+        search._altered()
+    assert [one.detail for one in search._accepted()] == ["beta2 is 0.9 in place of 0.999"]

@@ -10,10 +10,15 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
+from torch import nn
 
+from bridge.judge.judge import judge
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.edits import plant
+from bridge.validate.self_test.graph_candidate import GraphOperations, backward, train_graph
 from bridge.validate.self_test.operations import Operations, replace
+from reference.export import export
+from reference.settings import ExportSettings
 from tests.helpers.judged.diagnosed import keys
 from tests.helpers.judged.runs import Array, given_by, said
 
@@ -211,3 +216,30 @@ def test_a_loss_that_is_late_at_every_step(fixtures: dict[str, tuple[Path, Path]
     first = said(fixture, plant(right, tmp_path / "late.h5", late)).findings[0]
     assert (first.name, first.step) == ("loss", 1)
     assert first.seen is not None and first.seen.said == "it is the loss of the step before"
+
+
+class Normalised(nn.Sequential):
+    """Weights of the normalisation are 1 in the first step."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 1, 3))
+
+
+def without_the_weight(self: GraphOperations, dy: torch.Tensor, inputs: list[torch.Tensor],
+                       parameters: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    variance, mean = torch.var_mean(inputs[0], (0, 2, 3), correction=0, keepdim=True)
+    normal, scale = (inputs[0] - mean) / (variance + 1e-5).sqrt(), (variance + 1e-5).rsqrt()
+    return [(dy - dy.mean((0, 2, 3), keepdim=True) - normal * (dy * normal).mean((0, 2, 3), keepdim=True)) * scale]
+
+
+def test_a_fault_that_the_first_step_cannot_show_is_no_state(tmp_path: Path) -> None:
+    """Where weights are 1, a gradient without them is right: nothing lives from call to call."""
+    fixture, result = tmp_path / "f.h5", tmp_path / "r.h5"
+    export(fixture, ExportSettings(model=Normalised, height=10, width=12, batch=2, steps=2, lr=0.5, threads=1))
+    train_graph(fixture, result, backward("1", without_the_weight))
+    verdict = judge(fixture, result, adequacy=False).verdict
+    assert verdict.diagnosis is not None
+    (first, *_) = verdict.diagnosis.findings
+    assert (first.name, first.step) == ("grads/0/output", 1)
+    assert [one.key for one in first.explanations[0].kinds] == ["factor"]
+    assert first.explanations[0].detail == "batch_norm2d without the weight, as if it were 1"

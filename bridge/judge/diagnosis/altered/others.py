@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT
+"""Another operation or loss in the place of the right one, the same with other settings, or of another input."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, replace
+from typing import Any
+
+from bridge.common.errors import BridgeError
+from bridge.judge.diagnosis.altered.calls import AXES
+from bridge.judge.diagnosis.faults.convolution_faults import order_detail
+from bridge.judge.diagnosis.wrong_operations.change import changed
+from bridge.operations import OPERATIONS
+from bridge.operations.losses import LOSSES, Loss
+from bridge.operations.operation import Gradients, Number, Operation
+
+#: What exactly, and the operation or the loss that has it
+Others = Iterator[tuple[str, Any]]
+#: Real settings that are often taken, and those of what is added to a divisor
+USUAL, SMALL = (0.0, 1.0, 0.1, 1e-2), (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-12)
+#: Dimensions of images
+RANK = 4
+#: Inputs that are tried in every order
+MOST_JOINED = 4
+#: Modules of operations that do another thing with other signs, and of those that are not linear
+OF_SIGNS = ("arithmetic", "pointwise", "pooling", "reductions")
+OF_FUNCTIONS = ("normalization", "pointwise", "softmax", "spline")
+#: Multiples of an input
+MULTIPLES = ((2.0, "twice its input"), (0.5, "half its input"), (-1.0, "its input with the other sign"))
+#: What outputs may go through before a loss
+BEFORE_LOSSES = ("sigmoid", "softmax", "log_softmax", "tanh")
+#: How words begin of what is possible only where the output has the shape of the input
+OF_SHAPE = ("no ", "the derivative at the output", "along ")
+
+
+def other_settings(right: Operation | Loss) -> Others:
+    """Yield the same with one setting changed: torch's own, its opposite, another order, one more or less.
+
+    >>> from bridge.operations.pointwise import Elu
+    >>> [said for said, _ in other_settings(Elu("a", alpha=0.5))][:4]
+    ['alpha is 1 in place of 0.5', 'alpha is 0 in place of 0.5', 'alpha is 0.1 in place of 0.5', \
+'alpha is 0.01 in place of 0.5']
+    """
+    numbers = {value for one in fields(right) if type(value := getattr(right, one.name)) is int}
+    for one in fields(right):
+        value = getattr(right, one.name)
+        if one.name not in ("name", "inputs"):
+            for other in dict.fromkeys((*_default(one), *_like(value, numbers))):
+                if other != value:
+                    yield f"{one.name} is {_said(other)} in place of {_said(value)}", replace(
+                        right, **{one.name: other})
+
+
+def others_in_its_place(right: Operation | Loss) -> Others:
+    """Yield nothing in its place, and all others that take the same settings, the rest as torch has it."""
+    given = {one.name: getattr(right, one.name) for one in fields(right)}
+    if isinstance(right, Operation):
+        of_one = f"no {right.kind}" + (f", {right.inputs[0]} alone" if len(right.inputs) > 1 else "")
+        yield of_one, changed(
+            right, forward=lambda xs, w: xs[0], backward=lambda dy, xs, w: ([dy, *xs[1:]], {}))
+    of_all: Mapping[str, type[Any]] = OPERATIONS if isinstance(right, Operation) else LOSSES
+    for kind, other in of_all.items():
+        names = {one.name for one in fields(other)}
+        needed = {one.name for one in fields(other) if not list(_default(one))} - {"inputs"}
+        if kind == right.kind or not needed <= given.keys():
+            continue
+        same = {name: given[name] for name in names & given.keys()}
+        yield f"{kind} in place of {right.kind}", other(**same)
+        for one in fields(other):
+            for name, value in given.items():
+                if one.name not in same and isinstance(one.default, float) and type(value) is float:
+                    yield f"{kind} with {one.name} = {name} in place of {right.kind}", other(**same, **{
+                        one.name: value})
+
+
+def of_another_input(right: Operation) -> Others:
+    """Yield what an operation with one input makes of a multiple of it, and derivatives at the output."""
+    if len(right.inputs) > 1:
+        return
+    # What is linear gives a factor, which says as much
+    module = type(right).__module__.rpartition(".")[2]
+    for factor, said in MULTIPLES if module in OF_FUNCTIONS else ():
+        def forward(xs: Sequence[Number], w: Mapping[str, Number], factor: float = factor) -> Number:
+            return right.forward([xs[0] * factor], w)
+
+        def backward(dy: Number, xs: Sequence[Number], w: Mapping[str, Number], factor: float = factor) -> Gradients:
+            (dx,), of_parameters = right.backward(dy, [xs[0] * factor], w)
+            return [dx * factor], of_parameters
+
+        def at(dy: Number, xs: Sequence[Number], w: Mapping[str, Number], factor: float = factor) -> Gradients:
+            return right.backward(dy, [xs[0] * factor], w)
+
+        yield f"{right.kind} of {said}", changed(right, forward=forward, backward=backward)
+        yield f"the derivative at {said}", changed(right, backward=at)
+    if module in OF_SIGNS:
+        yield f"-{right.kind}(-x), not {right.kind}(x)", changed(
+            right, forward=lambda xs, w: -right.forward([-xs[0]], w),
+            backward=lambda dy, xs, w: right.backward(dy, [-xs[0]], w))
+    if module in OF_FUNCTIONS:
+        yield "the derivative at the output, not at the input", changed(
+            right, backward=lambda dy, xs, w: right.backward(dy, [right.forward(xs, w)], w))
+
+
+def along_other_axes(right: Operation, shape: tuple[int, ...]) -> Others:
+    """Yield an operation of a tensor of this shape with two axes exchanged, and its result with them put back."""
+    rank = len(shape)
+    for axes in itertools.combinations(range(rank), 2) if len(right.inputs) < 2 and not right.has_mask else ():
+        order = tuple({axes[0]: axes[1], axes[1]: axes[0]}.get(i, i) for i in range(rank))
+        if not fits(right, right, [tuple(shape[i] for i in order)]):
+            continue
+
+        def forward(xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order) -> Number:
+            return right.forward([xs[0].transpose(order)], w).transpose(order)
+
+        def backward(dy: Number, xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order
+                     ) -> Gradients:
+            (dx,), of_parameters = right.backward(dy.transpose(order), [xs[0].transpose(order)], w)
+            return [dx.transpose(order)], of_parameters
+
+        first, second = (AXES[rank][axis] if rank in AXES else f"number along axis {axis}" for axis in axes)
+        yield f"along {first}s where {second}s are meant, and the other way round", changed(
+            right, forward=forward, backward=backward)
+
+
+def in_other_orders(right: Operation, shapes: Sequence[tuple[int, ...]]) -> Others:
+    """Yield an operation that takes its inputs, of these shapes, in another order, of few all orders."""
+    for order in orders(len(right.inputs)):
+        if not fits(right, right, [shapes[i] for i in order]) or (
+                right.output_shape(*(shapes[i] for i in order)) != right.output_shape(*shapes)):
+            continue
+
+        def forward(xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order) -> Number:
+            return right.forward([xs[i] for i in order], w)
+
+        def backward(dy: Number, xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order
+                     ) -> Gradients:
+            of_inputs, of_parameters = right.backward(dy, [xs[i] for i in order], w)
+            return [of_inputs[order.index(i)] for i in range(len(xs))], of_parameters
+
+        yield order_detail("inputs", order), changed(right, forward=forward, backward=backward)
+
+
+def orders(count: int) -> Iterator[tuple[int, ...]]:
+    """Yield orders of inputs other than theirs: all of a few, else two exchanged, and all reversed.
+
+    >>> list(orders(2)), len(list(orders(4))), len(list(orders(6)))
+    ([(1, 0)], 23, 16)
+    """
+    right = tuple(range(count))
+    if count <= MOST_JOINED:
+        yield from itertools.islice(itertools.permutations(right), 1, None)
+        return
+    yield right[::-1]
+    for i, j in itertools.combinations(right, 2):
+        yield tuple({i: j, j: i}.get(k, k) for k in right)
+
+
+def of_another_output(right: Loss) -> Others:
+    """Yield a loss of what an activation makes of the output, with and without its derivative."""
+    for kind in BEFORE_LOSSES:
+        before = OPERATIONS[kind]("")
+
+        def forward(y: Number, t: Number, before: Operation = before) -> Number:
+            return right.forward(before.forward([y], {}), t)
+
+        def at(y: Number, t: Number, before: Operation = before) -> Number:
+            return right.backward(before.forward([y], {}), t)
+
+        def backward(y: Number, t: Number, before: Operation = before) -> Number:
+            (dy,), _ = before.backward(right.backward(before.forward([y], {}), t), [y], {})
+            return dy
+
+        yield f"the loss of {kind} of the outputs", changed(right, forward=forward, backward=backward)
+        yield f"the derivative at {kind} of the outputs", changed(right, backward=at)
+
+
+def with_state_twice(right: Operation) -> Others:
+    """Yield an operation that takes each batch into what it keeps twice."""
+    if right.new_state_shapes():
+        yield "what is kept takes in the batch twice", changed(right, new_state=lambda xs, w: right.new_state(
+            xs, {**w, **right.new_state(xs, w)}))
+
+
+def fits(other: Operation, right: Operation, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether an operation can be computed of the same inputs and parameters, and gives the same shapes."""
+    try:
+        other.check()
+        return (other.output_shape(*shapes) == right.output_shape(*shapes) and other.has_mask == right.has_mask
+                and other.parameter_shapes() == right.parameter_shapes()
+                and (other.arity or 2) in (right.arity or 2, len(shapes))
+                and other.state_shapes().keys() <= right.state_shapes().keys())
+    except (BridgeError, ArithmeticError, LookupError, ValueError):
+        return False
+
+
+def _default(one: Field[Any]) -> Iterator[Any]:
+    if one.default is not MISSING:
+        yield one.default
+
+
+def _like(value: Any, numbers: set[int]) -> Iterator[Any]:
+    """Values of the same type."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (value - 1, value + 1, 2 * value, value // 2, 1, *sorted(numbers))
+    elif isinstance(value, float):
+        yield from (*USUAL, *(SMALL if 0 < value <= max(SMALL) * 10 else ()))
+        yield from (1 - value, 2 * value, value / 2, *([1 / value] if value else []))
+    elif isinstance(value, tuple) and 0 < len(value) <= RANK and all(type(one) is int for one in value):
+        yield from itertools.permutations(value)
+        yield from itertools.combinations(range(RANK), len(value))
+        yield from (tuple(one + by for one in value) for by in (-1, 1))
+        yield from ((one,) * len(value) for one in value)
+
+
+def _said(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
