@@ -70,7 +70,7 @@ def one_of_each(plants: tuple[Plant, ...], turn: int = 0) -> list[Plant]:
     """Return one plant of every kind, in every turn another one.
 
     >>> len(one_of_each(CATALOGUE)), one_of_each(CATALOGUE, 1)[0].name
-    (59, 'filter gradient flipped in h')
+    (60, 'filter gradient flipped in h')
     """
     kinds: dict[int, list[Plant]] = {}
     for one in plants:

@@ -63,7 +63,9 @@ def _of_tensors(graph: StepGraph, names: list[str]) -> dict[str, list[Hypothesis
     for name in names:
         case = Case(name, graph, graph.operation(name), graph.found(name))
         own = {formula.family for formula in formulas_of(case.right, None)}
-        # Every operand of any operation may be another one
-        found[name] = [one for one in operation_faults(case) if (
-            one.kinds[0].key in own if one.altered else one.kinds[0].key not in OF_ALL)]
+        every = list(operation_faults(case))
+        # Every operand of any operation may be another one: of those that only move numbers there is nothing else
+        found[name] = [one for one in every if (
+            one.kinds[0].key in own if one.altered else one.kinds[0].key not in OF_ALL)] or [
+                one for one in every if one.altered]
     return found

@@ -122,7 +122,7 @@ WRONG: list[tuple[str, Loss, str]] = [
      "added to"),
     ("bce", lambda y, t: -(t * y.log()).mean(), " alone, without "),
     (LOGITS, lambda y, t: functional.binary_cross_entropy_with_logits(y, t), "pos_weight is 1 in place of 3"),
-    (LOGITS, lambda y, t: 3 * functional.binary_cross_entropy_with_logits(y, t), "2 is not multiplied by the target"),
+    (LOGITS, lambda y, t: 3 * functional.binary_cross_entropy_with_logits(y, t), "pos_weight is of the target 0, too"),
     (LOGITS, lambda y, t: functional.binary_cross_entropy_with_logits(y.sigmoid(), t, pos_weight=torch.tensor(3.0)),
      "the loss of sigmoid of the outputs"),
     (f"{CLASSES} weight=1,2,4", lambda y, t: functional.cross_entropy(y, indices(t)),

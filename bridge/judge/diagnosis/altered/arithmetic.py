@@ -101,8 +101,8 @@ def counts(call: Call, extents: Extents) -> Alterations:
             yield Alteration("factor", f"{what} is multiplied by {call.second.label}, not divided",
                              lambda method, x, n, *rest: x * n)
         return
-    usual = {count - 1: f"{count:g} - 1", count + 1: f"{count:g} + 1", 1.0: "1, so it is a sum"}
-    usual |= {float(n): name for n, name in extents.products.items()}
+    usual = {count + 1: f"{count:g} + 1", **{float(n): name for n, name in extents.products.items()}}
+    usual |= {count - 1: f"{count:g} - 1", 1.0: "1, so it is a sum"}
     odd = {count**2: f"{count:g}**2"}
     odd |= {float(n + by): f"{name} {by:+d}" for n, name in extents.products.items() for by in (1, -1)}
     for value, said in (odd | usual).items():

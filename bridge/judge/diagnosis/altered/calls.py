@@ -20,7 +20,7 @@ Change = Callable[..., Any]
 AXES = {1: ("number",), 2: ("row", "column"), 3: ("image", "row", "column"), 4: ("image", "channel", "row", "column"),
         6: ("image", "channel", "row of windows", "column of windows", "row of each window", "column of each window")}
 #: Letters from which on a name of an intermediate is no help
-LONG = 60
+LONG = 80
 #: What is said of a tensor without a name
 UNNAMED = "a number"
 #: Primitives that only move numbers: what they give has the name of what they take

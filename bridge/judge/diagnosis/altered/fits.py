@@ -29,7 +29,7 @@ USUAL = (1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 ALIKE = 8
 
 
-class Formula(Protocol):
+class Adjustable(Protocol):
     """What numbers are fitted in."""
 
     @property
@@ -48,13 +48,13 @@ def altered_hypothesis(key: str, detail: str, operation: Prediction, *, fitted: 
     return Hypothesis((kind(key),), detail, operation, fitted, altered=True)
 
 
-def settings(formula: Formula, target: Target) -> Hypotheses:
+def settings(formula: Adjustable, target: Target) -> Hypotheses:
     """Yield another number in the place of a setting."""
     for name, right in formula.numbers.items():
         yield from _fit(name, right, partial(formula.with_number, name), target)
 
 
-def constants(formula: Formula, calls: Sequence[Call], target: Target, other_way: bool) -> Hypotheses:
+def constants(formula: Adjustable, calls: Sequence[Call], target: Target, other_way: bool) -> Hypotheses:
     """Yield another number in the place of a constant, or added to what is divided by or taken the logarithm of."""
     for call in calls:
         if call.primitive in WITH_CONSTANT and call.second.number is not None:

@@ -38,9 +38,9 @@ from bridge.operations.products import Matmul
 Array = np.ndarray
 #: Kinds of mistakes in the choice of an operation and its settings, by the module of `bridge.operations`
 FAMILIES = {"arithmetic": "joined", "joins": "joined", "normalization": "statistics", "pooling": "pooling",
-            "products": "geometry", "rearrangement": "image_transposed", "reductions": "count", "resizing": "pooling"}
+            "products": "geometry", "rearrangement": "image_transposed", "reductions": "pooling", "resizing": "pooling"}
 #: Those of single operations, by their kind; and of all others
-OF_KINDS = {"leaky_relu": "leaky", "prelu": "leaky", **dict.fromkeys(
+OF_KINDS = {"leaky_relu": "leaky", "prelu": "leaky", "mean": "count", "sum": "count", **dict.fromkeys(
     ("zero_pad2d", "reflection_pad2d", "replication_pad2d"), "padding_mode")}
 OF_OPERATIONS = frozenset({*FAMILIES.values(), *OF_KINDS.values(), "activation"})
 

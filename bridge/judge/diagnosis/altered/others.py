@@ -120,7 +120,7 @@ def along_other_axes(right: Operation, shape: tuple[int, ...]) -> Others:
             return [dx.transpose(order)], of_parameters
 
         first, second = (AXES[rank][axis] if rank in AXES else f"number along axis {axis}" for axis in axes)
-        yield f"along {first}s where {second}s are meant, and the other way round", changed(
+        yield f"along exchanged axes: {first}s for {second}s, and {second}s for {first}s", changed(
             right, forward=forward, backward=backward)
 
 

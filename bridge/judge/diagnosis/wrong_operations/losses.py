@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Losses that are divided by another number, and derivatives of logits and of probabilities, one for the other."""
+"""Losses that are divided or weighted by another number; derivatives of logits for those of probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from bridge.judge.diagnosis.wrong_operations.change import changed
 from bridge.operations.losses import BinaryCrossEntropy, BinaryCrossEntropyWithLogits, CrossEntropy, Loss
@@ -16,7 +16,11 @@ def wrong_losses(right: Loss) -> Iterator[tuple[str, Loss]]:
     if isinstance(right, BinaryCrossEntropy):
         yield "the derivative y - t, which is that of logits", changed(right, slope=lambda y, t: y - t)
     if isinstance(right, BinaryCrossEntropyWithLogits):
-        of_probabilities = BinaryCrossEntropy(right.mean)
+        of_probabilities, plain = BinaryCrossEntropy(right.mean), replace(right, pos_weight=1.0)
+        if right.pos_weight != 1.0:
+            yield "pos_weight is of the target 0, too", changed(
+                right, value=lambda y, t: plain.value(y, t) * right.pos_weight,
+                slope=lambda y, t: plain.slope(y, t) * right.pos_weight)
         yield "the derivative is that of probabilities", changed(
             right, slope=lambda y, t: of_probabilities.slope(y.sigmoid(), t))
     if isinstance(right, CrossEntropy) and right.class_indices and right.mean:

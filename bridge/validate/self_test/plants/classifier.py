@@ -131,12 +131,12 @@ PLANTS: list[Plant] = [
     _planted(3, "a linear layer's weight transposed", layer("square", _transposed)),
     _planted(3, "a linear layer's weight transposed backwards", backward("square", _with_transposed_gradient)),
     _planted(13, "a linear layer without its bias", layer("square", lambda self, node, xs, w: xs[0] @ w["weight"].T)),
-    _planted(52, "rows with a variance divided by n - 1", layer_norm(correction=1)),
-    _planted(52, "rows with eps outside the root", layer_norm(outside=True)),
+    _planted(18, "rows with a variance divided by n - 1", layer_norm(correction=1)),
+    _planted(56, "rows with eps outside the root", layer_norm(outside=True)),
     _planted(52, "normalised over channels, not rows", layer_norm((1,))),
     _planted(52, "normalised over the whole image, not rows", layer_norm((2, 3))),
-    _planted(52, "a row's variance constant backwards", backward("norm", _constant_variance)),
-    _planted(52, "the gradient of a row's weight without the normalised input", own_gradient(
+    _planted(55, "a row's variance constant backwards", backward("norm", _constant_variance)),
+    _planted(60, "the gradient of a row's weight without the normalised input", own_gradient(
         "norm", "weight", lambda dy, x, w: (dy * x).sum((0, 1, 2)))),
     _planted(50, "softmax over rows", of("softmax", lambda x: x.softmax(3))),
     _planted(50, "softmax over the batch", of("softmax", lambda x: x.softmax(0))),

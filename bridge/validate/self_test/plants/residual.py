@@ -120,11 +120,11 @@ PLANTS: list[Plant] = [
         "prelu", "weight", _slope_of_all)),
     _planted(55, "the gradient of a learned slope without the input", own_gradient(
         "prelu", "weight", lambda dy, x, w: torch.where(x > 0, 0.0, dy).sum((0, 2, 3)))),
-    _planted(52, "groups with a variance divided by n - 1", group_norm(correction=1)),
-    _planted(52, "groups with eps outside the root", group_norm(outside=True)),
+    _planted(18, "groups with a variance divided by n - 1", group_norm(correction=1)),
+    _planted(56, "groups with eps outside the root", group_norm(outside=True)),
     _planted(52, "one group for all channels", group_norm(groups=1)),
     _planted(52, "groups of channels that are not neighbours", layer("group", _interleaved)),
-    _planted(52, "the gradient of a group's weight without the normalised input", own_gradient(
+    _planted(60, "the gradient of a group's weight without the normalised input", own_gradient(
         "group", "weight", lambda dy, x, w: (dy * x).sum((0, 2, 3)))),
     _planted(51, "the gradient of a maximum to all that are equal", backward("pool", _to_all_tied)),
     _planted(51, "a mean that does not count its padding", of(
