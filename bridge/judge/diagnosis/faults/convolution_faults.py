@@ -52,8 +52,22 @@ def data_faults(dx: Data) -> Hypotheses:
     yield from _geometry(dx)
     yield from _moved_gradient(dx, SHIFTS)
     yield from _frames(dx)
+    yield from _edges(dx)
     yield from _lower(dx)
     yield from _rolled_kernels(dx)
+
+
+def _edges(dx: Data) -> Hypotheses:
+    """Loops over dz that begin one row or column too late, or end one too early."""
+    rows, columns = dx.dz.value.shape[2:]
+    first, last = slice(1, None), slice(-1)
+    for down, across, said in ((first, slice(None), "first row"), (last, slice(None), "last row"),
+                               (slice(None), first, "first column"), (slice(None), last, "last column"),
+                               (first, first, "first row and column"), (last, last, "last row and column")):
+        kept = np.zeros((rows, columns), bool)
+        kept[down, across] = True
+        left_out = Predicted(dx.dz.value * kept, None if dx.dz.error is None else dx.dz.error * kept)
+        yield hypothesis("part_of_batch", f"without the {said} of dz", dx.replaced(dz=left_out))
 
 
 def filter_faults(dw: Filter) -> Hypotheses:

@@ -166,6 +166,8 @@ FURTHER: list[tuple[str, Callable[[Lab], Array], str, str]] = [
      "taps rolled (-1 in s)"),
     (DW, lambda lab: changed(lab, DW, x=lab.graph().value("forward/one")), "relu",
      "the input as it was before its ReLU"),
+    (DX, lambda lab: changed(lab, DX, dz=Predicted(counted(lab.right("grads/two/output"), -1, 0))), "part_of_batch",
+     "without the last row of dz"),
     (DX, lambda lab: changed(lab, DX, dz=lab.graph().value("grads/then/output")), "mask_missing",
      "dz as it was before the mask"),
     ("forward/relu", lambda lab: np.minimum(lab.right("forward/relu"), 0.5), "clipped", "clipped above 0.5"),
