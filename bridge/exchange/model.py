@@ -80,17 +80,6 @@ class Model:
         return Graph(self.layers)
 
     @cached_property
-    def is_chain(self) -> bool:
-        """Return whether it consists of convolutions and perhaps ReLUs, each taking the output of the one before, and
-        its loss is the mean squared error.
-        """
-        if self.loss != MeanSquaredError.kind or not self.convolutions:
-            return False
-        names = [INPUT, *(layer.name for layer in self.layers)]
-        return all(isinstance(layer, (Conv2d, Relu)) and layer.inputs in ((), (before,))
-                   for layer, before in zip(self.layers, names, strict=False))
-
-    @cached_property
     def sample_rank(self) -> int | None:
         """Return how many dimensions one sample has that torch takes without a batch: 3 for an image (c, h, w), 1 for
         a vector. None where it takes none, or would compute something else than for a batch of one.

@@ -54,6 +54,21 @@ class Graph:
         if unused := [node.name for node in self.nodes[:-1] if node.name not in used]:
             raise FileError(f"layer {unused[0]}: no layer takes its output, and it is not the last")
 
+    @property
+    def is_path(self) -> bool:
+        """Return whether every node takes the output of the one before it and nothing else: outputs have one reader.
+
+        >>> from bridge.operations import Add, Relu
+        >>> Graph([Relu("a"), Relu("b")]).is_path, Graph([Relu("a"), Add("b", inputs=("a", "a"))]).is_path
+        (True, False)
+        """
+        names = (INPUT, *(node.name for node in self.nodes))
+        return all(node.inputs == (before,) for node, before in zip(self.nodes, names, strict=False))
+
+    def consists_of(self, *kinds: type[Operation]) -> bool:
+        """Return whether all nodes are of these kinds."""
+        return all(isinstance(node, kinds) for node in self.nodes)
+
     def shapes(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of every node's output by name, and of the input, for an input of this shape.
 

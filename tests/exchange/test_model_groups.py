@@ -46,7 +46,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             Add("add", inputs=("pool", "conv")),
         )
         assert not file.model.mean
-        assert not file.model.is_chain
+        assert not file.model.graph.is_path
 
 
 def attribute(layer: str, name: str, value: object) -> Callable[[h5py.File], None]:

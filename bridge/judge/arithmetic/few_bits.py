@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bridge.common.number_format import count
+from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.judge.arithmetic.recognised import Recognised
 from bridge.judge.measure.file_pair import FilePair
 from bridge.judge.measure.findings import Comparison, Judged
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations.losses import MeanSquaredError
 
 Array = np.ndarray
 
@@ -42,8 +44,7 @@ def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
         return None
     for name, shape in pair.shapes.items():
         # What is not summed over the image shows fewer bits by its error
-        # In graphs a gradient may be the rounding of 0, before a normalisation: few bits are left there
-        if name == "loss" or (pair.model.is_chain and name.endswith(("/weight", "/bias"))):
+        if name == "loss" or (name.endswith(("/weight", "/bias")) and _have_all_digits(pair.model)):
             paths = [f"steps/{k}/{name}" for k in range(pair.steps)]
             known = [path for path in paths if pair.candidate.has(path) and pair.reference.has(path)]
             both = [(pair.candidate.read(path, shape), pair.reference.read(path, shape)) for path in known]
@@ -55,6 +56,13 @@ def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
                 # The loss comes before all gradients, and is none of them
                 return None
     return None
+
+
+def _have_all_digits(model: Model) -> bool:
+    """Whether gradients of parameters have the digits of sums of products: before a normalisation one may be the
+    rounding of 0, and the slopes of other losses may be a few numbers.
+    """
+    return isinstance(model.criterion, MeanSquaredError) and model.graph.consists_of(Conv2d, Relu)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bridge.common.number_format import short
-from bridge.exchange.model import Conv2d, Model
+from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.judge.arithmetic.own_inputs import are_known, graph_of
 from bridge.judge.arithmetic.recognised import LowerPrecision, Recognised
 from bridge.judge.diagnosis.faults.lowered import kept_in, lowered, operands_of
@@ -220,14 +220,14 @@ def _near(changed: Prediction, found: Array, limit: Array) -> bool:
 
 
 def _all_kept(graph: StepGraph, name: str, half: ReducedPrecision) -> bool:
-    """Whether all results of this sort in the step hold numbers of the type, and are not lost: in networks that are no
-    chains, where some operations keep float32 beside others, all sums of products and this one.
+    """Whether all results of this sort in the step hold numbers of the type, and are not lost: all sums of products and
+    this one, since other operations may keep float32 beside them; a ReLU copies what it is given.
 
     One alone proves nothing.
     """
     model, sort = graph.model, _sort(name)
     names = [other for other in graph.pair.shapes if sort is not None and _sort(other) == sort and (
-        other == name or is_product(model, other) or (model.is_chain and sort == "images"))]
+        other == name or is_product(model, other) or (sort == "images" and model.graph.consists_of(Conv2d, Relu)))]
     kept = [graph.own(other) for other in names if graph.given(other)]
     return len(kept) > 1 and all(
         one is not None and one.any() and np.array_equal(half.widened(one), one) for one in kept)

@@ -18,7 +18,7 @@ import numpy as np
 
 from bridge.common.number_format import count, short
 from bridge.common.progress import Report
-from bridge.exchange.model import Conv2d
+from bridge.exchange.model import Conv2d, Relu
 from bridge.exchange.model import Operation as Layer
 from bridge.judge.arithmetic import operands
 from bridge.judge.arithmetic.own_inputs import graph_of
@@ -59,8 +59,8 @@ def recognise(pair: FilePair, comparison: Comparison, progress: Report | None = 
         return None
     tensor = f"forward/{failing.layer.name}"
     for name, reduced in HYPOTHESES[pair.candidate.precision].items():
-        if name in HALF and not pair.model.is_chain:
-            # There other operations than convolutions store their results, too
+        if name in HALF and not pair.model.graph.consists_of(Conv2d, Relu):
+            # Other operations than convolutions store their results, too
             continue
         # Products of rounded operands are exact in float32; a float64 candidate in float32 sums in float32
         u = total_roundoff("float32") if reduced.results is None else CUT_OFF

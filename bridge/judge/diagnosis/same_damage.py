@@ -145,8 +145,8 @@ class SameDamage:
     def under_another_name(self, search: Search) -> Explanation | None:
         """Return that the right numbers stand in the file as another tensor of this shape, and that one's here."""
         name, graph, pair = search.case.name, search.case.graph, self._cases.pair
-        # In graphs a join hands gradients on as they are: there two tensors are equal by right
-        if not pair.model.is_chain or name not in pair.shapes or search.found.size < MANY:
+        # A join hands gradients on as they are: there two tensors are equal by right
+        if not pair.model.graph.is_path or name not in pair.shapes or search.found.size < MANY:
             return None
         wrong = [j.name for j in self._cases.comparison.failures if j.step == graph.step and j.name != name]
         for other in wrong:

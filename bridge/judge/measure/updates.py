@@ -124,9 +124,9 @@ class UpdateCheck:
                                  "gradient: the inputs of that, which would show more, are not in the file",
                                  hidden=not has_gradient, measured=True)
             return
-        # A gradient that is judged by itself need not be seen to its last digit in the step that it made
-        # In graphs gradients may be tiny beside the weights: there a hundredth of them is enough
-        if statistic.t <= 1 and found.visible < ENOUGH and (self.pair.model.is_chain or share > WIDE):
+        # A gradient that is judged by itself need not be seen to its last digit in the step that it made: beside much
+        # larger weights a hundredth of it is enough
+        if statistic.t <= 1 and found.visible < ENOUGH and share > WIDE:
             self.comparison.skip(
                 f"update/{name}",
                 k,

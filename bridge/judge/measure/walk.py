@@ -19,7 +19,7 @@ import numpy as np
 
 from bridge.common.parallel import alone
 from bridge.common.threads import numpy_on_one_core, shared_cores
-from bridge.exchange.model import Conv2d, Model
+from bridge.exchange.model import Conv2d, Model, Relu
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.choices import Sums as ChosenSums
@@ -34,6 +34,7 @@ from bridge.judge.oracle.reductions import (
     loss_bound,
 )
 from bridge.judge.oracle.step import step_of_image
+from bridge.operations.losses import MeanSquaredError
 
 Array = np.ndarray
 
@@ -61,7 +62,8 @@ class LookAtSums(Protocol):
 
 def streams(model: Model) -> bool:
     """Return whether its steps are taken image by image."""
-    return model.is_chain
+    return (isinstance(model.criterion, MeanSquaredError) and bool(model.convolutions) and model.graph.is_path
+            and model.graph.consists_of(Conv2d, Relu))
 
 
 def walk(pair: FilePair, step: int, weights: Parameters, look: Look, *, sums: LookAtSums | None = None,

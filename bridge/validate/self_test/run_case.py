@@ -118,9 +118,6 @@ def tell(plant: Plant, data: str, scene: Scene) -> Told:
 def _visible(plant: Plant, scene: Scene) -> bool:
     """The data can show faults of this kind; one of which nothing is computed is always visible."""
     with open_pair(scene.fixture, scene.right) as pair:
-        # What the data can show is computed of chains alone
-        if not pair.model.is_chain:
-            return True
         sights = [one for one in adequacy_of(pair).sights if one.kind.number == plant.kind]
     return not sights or any(one.ratio >= VISIBLE for one in sights)
 
