@@ -110,4 +110,4 @@ def counts(call: Call, extents: Extents) -> Alterations:
             words = f"divided by {said}" + ("" if said.startswith("1,") else f" = {value:g}")
             yield Alteration("count", f"{what} is {words} in place of {count:g}",
                              lambda method, x, n, *rest, value=value: method(x, value, *rest), words,
-                             value not in usual)
+                             value not in usual or value in (count / 2, 2 * count))
