@@ -47,7 +47,8 @@ class Unet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.down, self.pool = ConvNorm(1, 4, nn.InstanceNorm2d(4, affine=True), nn.LeakyReLU(0.2, True)), nn.MaxPool2d(2)
+        self.down = ConvNorm(1, 4, nn.InstanceNorm2d(4, affine=True), nn.LeakyReLU(0.2, True))
+        self.pool = nn.MaxPool2d(2)
         self.bottom = ConvNorm(4, 6, nn.InstanceNorm2d(6), nn.ReLU6(inplace=True))
         self.up = ConvNorm(6, 4, nn.BatchNorm2d(4), nn.Hardswish())
         self.last = nn.Conv2d(8, 1, 1)
@@ -167,8 +168,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         nn.AvgPool1d(3, 1, 1), nn.ReflectionPad1d(2), nn.InstanceNorm1d(2), nn.AdaptiveAvgPool1d(4)), (2, 2, 12)),
     "features": (lambda: nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.SELU(), nn.Linear(6, 3), nn.Softmax(-1)),
                  (4, 5)),
-    "emulator": (lambda: nn.Sequential(nn.Linear(5, 8), nn.Tanhshrink(), nn.Linear(8, 8), nn.Softsign(), nn.Linear(8, 2),
-                                       nn.LogSigmoid()), (3, 5)),
+    "emulator": (lambda: nn.Sequential(nn.Linear(5, 8), nn.Tanhshrink(), nn.Linear(8, 8), nn.Softsign(),
+                                       nn.Linear(8, 2), nn.LogSigmoid()), (3, 5)),
     "mobile": (lambda: nn.Sequential(conv(2, 4), nn.BatchNorm2d(4), nn.ReLU6(), conv(4, 4, groups=4), nn.BatchNorm2d(4),
                                      nn.Hardswish(), nn.AvgPool2d((8, 12)), nn.Flatten(), nn.Linear(4, 3)), IMAGES),
     "generator": (lambda: nn.Sequential(nn.Unflatten(1, (2, 1, 1)), nn.ConvTranspose2d(2, 4, 4), nn.InstanceNorm2d(4),
@@ -177,9 +178,9 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "log-softmax of rows": (lambda: nn.Sequential(conv(2, 2), nn.LogSoftmax(dim=-1)), IMAGES),
     "evaluated": (lambda: nn.Sequential(conv(2, 3), nn.BatchNorm2d(3), nn.ReLU6(), nn.Dropout(0.5), conv(3, 1)).eval(),
                   IMAGES),
-    "padded circle of sizes": (lambda: Written(
-        lambda m, x: m.b(functional.pad(m.a(x), (x.shape[-1] % 2, 0, 1, 0), mode="reflect")), a=conv(2, 2), b=conv(2, 1)),
-        (2, 2, 8, 11)),
-    "reversed subtraction": (lambda: Written(lambda m, x: 2 - torch.square(m.a(x)) - 1 / (m.b(x) ** 2 + 1), a=conv(2, 2),
-                                             b=conv(2, 2)), IMAGES),
+    "padding of an odd width": (lambda: Written(
+        lambda m, x: m.b(functional.pad(m.a(x), (x.shape[-1] % 2, 0, 1, 0), mode="reflect")),
+        a=conv(2, 2), b=conv(2, 1)), (2, 2, 8, 11)),
+    "reversed subtraction": (lambda: Written(
+        lambda m, x: 2 - torch.square(m.a(x)) - 1 / (m.b(x) ** 2 + 1), a=conv(2, 2), b=conv(2, 2)), IMAGES),
 }

@@ -72,6 +72,13 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
     return models[-1], layers
 
 
+def image_channels(module: nn.Module) -> int:
+    """Return the channels of the images that a module takes, as far as its layers say it."""
+    from reference.model import channels_of
+
+    return channels_of(module)
+
+
 def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
     """Two numbers of small images, of two sizes if the model takes two; of one sample alone, if it was given so."""
     from reference.network.proof import sizes

@@ -104,7 +104,6 @@ class _Reader:
         self._writer = Writer({name: Stored(name, one) for name, one in root.named_buffers()})
         self._values: dict[fx.Node, Any] = {}
         self._obstacles: list[str] = []
-        self._lost: set[fx.Node] = set()
         self._calls = collections.Counter(_path(node) for node in self._graph.nodes if _is_call(node))
 
     def read(self) -> Layers:
@@ -145,7 +144,7 @@ class _Reader:
             self._obstacles.append(f"it gives {len(user)} outputs, supported is one tensor")
             return None
         found = self._values.get(outputs[0])
-        if outputs[0] not in self._lost and not isinstance(found, Tensor):
+        if not isinstance(found, Tensor):
             self._obstacles.append("its output is nothing that it has computed")
         return found
 
@@ -153,12 +152,6 @@ class _Reader:
         if node.target is torch.ops.aten._assert_tensor_metadata.default:
             return
         given: Any = fx.node.map_arg((node.args, node.kwargs), self._given)
-        if self._lost & set(node.all_input_nodes):
-            # What is computed from what is not known is no obstacle of its own, unless it is one by itself
-            self._lost.add(node)
-            if _is_call(node) and rule_of(node.target)[0] is None:
-                self._obstacle(node, _name(node))
-            return
         if "getitem" in str(node.target):
             self._take(node, *given[0])
             return
@@ -258,8 +251,11 @@ class _Reader:
         return path if self._calls[path] == 1 else f"{path}.{name}"
 
     def _obstacle(self, node: fx.Node, what: str) -> None:
-        self._lost.add(node)
+        """It is read on as if it were there, so that the next one is found, too."""
         self._obstacles.append(f"{what}{line_of(node)}")
+        self._values[node] = torch.utils._pytree.tree_map(
+            lambda one: Tensor("lost", tuple(one.shape)) if isinstance(one, torch.Tensor) else None,
+            node.meta.get("val"))
 
 
 #: Arguments of a call that say nothing of numbers

@@ -16,6 +16,7 @@ from reference.errors import InputError
 from reference.network.hyperparameters import hyperparameters
 from reference.network.layers import INPUT, Add, Divide, Layers, Multiply, Reduce, Reshape, Subtract, Transpose
 from reference.network.pointwise import LAYERS, Clip
+from reference.network.trace import NAME
 
 Shape = tuple[int, ...]
 #: What writes an operation
@@ -161,7 +162,7 @@ class Writer:
         taken = {one for one, _ in self._layers}
         if len(owners) == 1 and all(one.name.rpartition(".")[2] == part for part, one in stored.items()):
             (owner,) = owners
-            if owner and owner not in taken and len(owner) <= LONGEST and owner != INPUT:
+            if NAME.fullmatch(owner) and owner not in taken and owner != INPUT:
                 return owner
         self._sources |= {f"{name}.{part}": one.name for part, one in stored.items()}
         return name
