@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from bridge.train.configuration import Configuration
+from reference.cli import main
 from reference.errors import InputError
 from reference.network.hyperparameters import hyperparameters
 from reference.network.layers import Layers
@@ -77,12 +82,11 @@ def test_it_is_proved(name: str) -> None:
     """In both modes, with gradients and without, for two batches; torch.fx refuses each of them."""
     make, shape = NETWORKS[name]
     module = make()
-    with pytest.raises(InputError, match="torch.export may read it"):
+    with pytest.raises(InputError, match=r"torch\.export may read it"):
         read(module, lambda _: [shape])
     layers = layers_of(module, shape)
     values = module.state_dict()
-    for layer, part in ((one, part) for one, layer in layers for part in layer.state_dict()):
-        assert layers.source(layer, part) in values
+    assert {layers.source(name, part) for name, layer in layers for part in layer.state_dict()} == set(values)
 
 
 def test_names_are_those_of_modules_and_else_of_calls() -> None:
@@ -109,31 +113,37 @@ def test_all_obstacles_are_named_with_their_lines() -> None:
     with pytest.raises(InputError) as error:
         layers_of(module)
     text = str(error.value)
-    assert text.startswith("the model has 2 obstacles: roll: there is no such operation in exchange files")
-    assert "sin" in text and text.count("test_exported.py, line ") == 2 and "\n" not in text
+    assert text.startswith("the model has 4 obstacles: roll: there is no such operation in exchange files")
+    found = [one.partition(" (")[0] for one in text.split("; ")]
+    assert found[1:] == ["sin: there is no such operation in exchange files", "mul: a stored tensor as an operand",
+                         "slice: a part of a tensor"]
+    assert text.count("test_exported.py, line ") == 4 and "\n" not in text
+
+
+def of_one(what: Callable[[Any, torch.Tensor], Any], **parts: Any) -> Callable[[], nn.Module]:
+    """What makes a module of a convolution and other parts."""
+    return lambda: Written(what, a=conv(2, 2), **parts)
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "a stored operand": (lambda: Written(lambda m, x: 2 * m.a(x) * m.g, a=conv(2, 2), g=nn.Parameter(torch.ones(1))),
-                         "1 obstacle: mul: a stored tensor as an operand .*line"),
-    "a part": (lambda: Written(lambda m, x: 2 * m.a(x)[:, :, 1:], a=conv(2, 2)), "slice: a part of a tensor"),
-    "two outputs": (lambda: Written(lambda m, x: (m.a(x), x * 2), a=conv(2, 2)), "it gives 2 outputs, supported is one"),
-    "used twice": (lambda: Written(lambda m, x: 2 * m.a(m.a(x)), a=conv(2, 2)), "conv2d: layer 'a' is used twice"),
-    "over the images": (lambda: Written(lambda m, x: 2 * m.a(x).mean(0, keepdim=True), a=conv(2, 2)),
-                        "mean: over the images, too"),
-    "another type": (lambda: Written(lambda m, x: 2 * m.a(x).double(), a=conv(2, 2)),
-                     "to: it computes in torch.float32 and torch.float64"),
-    "a value": (lambda: Written(lambda m, x: m.a(x) if x.sum() > 0 else x, a=conv(2, 2)), "on the values of tensors"),
-    "the mode": (lambda: Written(lambda m, x: m.a(x) * 2 if m.training else m.a(x), a=conv(2, 2)), "differs in evaluat"),
-    "many images": (lambda: Written(lambda m, x: m.a(x) * len(x), a=conv(2, 2)), "output differs as it is"),
-    "no gradients": (lambda: Written(lambda m, x: m.a(x.detach()) * 2, a=conv(2, 2)), "the gradient of the input differs"),
+    "a stored operand": (of_one(lambda m, x: 2 * m.a(x) * m.g, g=nn.Parameter(torch.ones(1))),
+                         r"1 obstacle: mul: a stored tensor as an operand .*line"),
+    "a part": (of_one(lambda m, x: 2 * m.a(x)[:, :, 1:]), "slice: a part of a tensor"),
+    "two outputs": (of_one(lambda m, x: (m.a(x), x * 2)), "it gives 2 outputs, supported is one tensor"),
+    "used twice": (of_one(lambda m, x: 2 * m.a(m.a(x))), "conv2d: layer 'a' is used twice"),
+    "over the images": (of_one(lambda m, x: 2 * m.a(x).mean(0, keepdim=True)), "mean: over the images, too"),
+    "another type": (of_one(lambda m, x: 2 * m.a(x).double()), r"it computes in torch\.float32 and torch\.float64"),
+    "a value": (of_one(lambda m, x: m.a(x) if x.sum() > 0 else x), "on the values of tensors"),
+    "the mode": (of_one(lambda m, x: m.a(x) * 2 if m.training else m.a(x)), "differs in evaluation"),
+    "many images": (of_one(lambda m, x: m.a(x) * len(x)), "output differs as it is"),
+    "no gradients": (of_one(lambda m, x: m.a(x.detach()) * 2), "the gradient of the input differs"),
     "running statistics": (lambda: nn.Sequential(conv(2, 2), nn.InstanceNorm2d(2, track_running_stats=True)),
-                           "instance_norm: track_running_stats True, supported is False .layer '1', InstanceNorm2d"),
-    "an integer": (lambda: nn.Sequential(nn.Conv3d(2, 2, 1)), "conv3d: .*layer '0', Conv3d"),
-    "counter": (lambda: Written(lambda m, x: m.a(x) * 2 if setattr(m, "calls", m.calls + 1) is None else x,
-                                a=conv(2, 2), calls=3), "changes the attribute 'calls' from 3 to "),
-    "parallel": (lambda: nn.DataParallel(nn.Sequential(conv(2, 2))), "is a DataParallel around a module, .* its .module"),
-    "averaged": (lambda: torch.optim.swa_utils.AveragedModel(conv(2, 2)), "is a AveragedModel around .* its .module"),
+                           r"instance_norm: track_running_stats True, supported is False \(layer '1', InstanceNorm2d"),
+    "three dimensions": (lambda: nn.Sequential(nn.Conv3d(2, 2, 1)), r"conv3d: .*\(layer '0', Conv3d\)"),
+    "counter": (of_one(lambda m, x: m.a(x) * 2 if setattr(m, "calls", m.calls + 1) is None else x, calls=3),
+                "changes the attribute 'calls' from 3 to "),
+    "parallel": (lambda: nn.DataParallel(nn.Sequential(conv(2, 2))), r"a DataParallel around .*its \.module"),
+    "averaged": (lambda: torch.optim.swa_utils.AveragedModel(conv(2, 2)), r"is a AveragedModel around .*its \.module"),
 }
 
 
@@ -141,5 +151,51 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 def test_what_is_refused(name: str) -> None:
     make, message = REFUSED[name]
     with pytest.raises(InputError, match=message) as error:
-        layers_of(make(), (2, 2, 4, 8, 12) if name == "an integer" else SHAPE)
+        layers_of(make(), (2, 2, 4, 8, 12) if name == "three dimensions" else SHAPE)
     assert "\n" not in str(error.value)
+
+
+def test_a_name_that_files_cannot_have_is_another() -> None:
+    module = nn.Sequential(OrderedDict({"\u03c3": conv(2, 2), "last": nn.ReLU6()}))
+    layers = layers_of(module)
+    assert [name for name, _ in layers] == ["_", "last.relu", "last"]
+    assert layers.sources == {"_.weight": "\u03c3.weight", "_.bias": "\u03c3.bias"}
+
+
+@pytest.fixture
+def own_nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of a user's, which begins with a normalisation; and one that cannot be read."""
+    (tmp_path / "exported_nets.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.BatchNorm2d(3), nn.ReLU6(), nn.Conv2d(3, 1, 1))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_the_shape_of_an_image_is_said(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no convolution comes first, nothing else says how many channels there are."""
+    path = str(own_nets / "own.h5")
+    options = ["--model", "exported_nets:make", "--batch", "1", "--steps", "1", "--shape"]
+    assert main([path, *options, "3,8,12"]) == 0
+    with h5py.File(path) as file:
+        assert file["batches/0/input"].shape == (1, 3, 8, 12)
+    for wrong, message in ((["3,8"], "expected C,H,W, three numbers, found '3,8'"),
+                           (["3,0,8"], "height must be >= 1, found 0"),
+                           (["3,8,8", "--size", "8"], "--size is given, and --shape"),
+                           (["1,8,8"], "torch.export cannot read the model for an input of the shape (2, 1, 8, 8): ")):
+        assert main([path, *options, *wrong]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_training_gives_an_example_as_large_as_its_crops(own_nets: Path) -> None:
+    text = """model = "exported_nets:make"
+    [data]
+    inputs = "none.npy"
+    noise2noise = "consecutive"
+    batch = 2
+    crop = [16, 16]
+    [training]
+    steps = 1"""
+    kinds = [one.kind for one in Configuration.of_text(text).network().model.layers]
+    assert kinds == ["batch_norm2d", "relu", "clip", "conv2d"]
