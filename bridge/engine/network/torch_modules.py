@@ -53,10 +53,14 @@ class Original:
     """
 
     def __init__(self, module: nn.Module, layers: Layers) -> None:
-        self._module, self._sources = copy.deepcopy(module).cpu(), layers.sources
-        self._shapes = {name: tuple(one.shape) for name, one in module.named_parameters(remove_duplicate=False)}
-        for one in self._module.parameters():
-            one.data, one.grad = one.data.new_empty(0), None
+        import torch
+
+        self._sources = layers.sources
+        self._shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
+        with torch.inference_mode(False), torch.no_grad():
+            self._module = copy.deepcopy(module).cpu()
+            for one in self._module.parameters():
+                one.data, one.grad = one.data.new_empty(0), None
 
     def filled(self, dtype: str, values: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
         """Return the module with copies of parameters and buffers, some of the parameters frozen.
@@ -69,17 +73,17 @@ class Original:
         """
         import torch
 
-        module = copy.deepcopy(self._module)
-        parameters, buffers = (dict(one(remove_duplicate=False)) for one in (
-            module.named_parameters, module.named_buffers))
-        for name, array in values.items():
-            source, value = self._sources.get(name, name), torch.from_numpy(array)
-            if source in parameters:
-                parameters[source].data = value.reshape(self._shapes[source]).clone()
-                parameters[source].requires_grad_(name not in frozen)
-            else:
-                buffers[source].copy_(value)
-        return module.to(getattr(torch, dtype))
+        with torch.inference_mode(False), torch.no_grad():
+            module = copy.deepcopy(self._module)
+            parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+            for name, array in values.items():
+                source, value = self._sources.get(name, name), torch.from_numpy(array)
+                if source in parameters:
+                    parameters[source].data = value.reshape(self._shapes[source]).clone()
+                    parameters[source].requires_grad_(name not in frozen)
+                else:
+                    buffers[source].copy_(value)
+            return module.to(getattr(torch, dtype))
 
 
 def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, ...] | None) -> Found:

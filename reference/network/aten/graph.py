@@ -160,14 +160,14 @@ class _Reader:
             self._values[node] = self._written(node, *given)
         except UnsupportedError as error:
             self._obstacle(node, f"{_name(node)}: {error}")
-        except (TypeError, ValueError, InputError) as error:
+        except (AttributeError, IndexError, TypeError, ValueError, InputError) as error:
             self._obstacle(node, f"{_name(node)} with other arguments than supported: {one_line(error)}")
 
     def _given(self, node: fx.Node) -> Any:
         return self._values.get(node)
 
     def _take(self, node: fx.Node, of: Any, number: int) -> None:
-        found = of[number] if isinstance(of, tuple) and number < len(of) else None
+        found = of[number] if isinstance(of, (tuple, list)) and number < len(of) else None
         if found is None and node.users:
             self._obstacle(node, f"{_name(node.args[0])}, of whose outputs number {number} is taken")  # type: ignore[arg-type]
         self._values[node] = found
@@ -181,9 +181,12 @@ class _Reader:
             raise UnsupportedError(f"it changes '{args[0].name}'")
         _check_type(node)
         _check_rank(node, args)
+        if rule and args and isinstance(args[0], Stored):
+            raise UnsupportedError("a stored tensor as an operand")
         if rule is None:
-            return self._apart(node, args, kwargs)
-        found = rule(self._writer, *args, **{key: one for key, one in kwargs.items() if key not in _NO_NUMBERS})
+            found = self._apart(node)
+        else:
+            found = rule(self._writer, *args, **{key: one for key, one in kwargs.items() if key not in _NO_NUMBERS})
         if written_over and node.args and isinstance(node.args[0], fx.Node):
             self._overwrite(node.args[0], found)
         return found
@@ -195,12 +198,13 @@ class _Reader:
             if known == before:
                 self._values[one] = value
 
-    def _apart(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+    def _apart(self, node: fx.Node) -> Any:
         """By PyTorch's decompositions, on tensors that do not exist."""
         from torch._decomp import core_aten_decompositions
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
+        operation = _functional(node.target)
+        if operation is None:
             raise UnsupportedError("there is no such operation in exchange files")
         nodes = list(node.all_input_nodes)
         values = [self._values[one] for one in nodes]
@@ -210,7 +214,7 @@ class _Reader:
         def call(*tensors: torch.Tensor) -> Any:
             known = dict(zip(nodes, tensors, strict=True))
             own: Any = fx.node.map_arg((node.args, node.kwargs), lambda one: known[one])
-            return node.target(*own[0], **own[1])  # type: ignore[operator]
+            return operation(*own[0], **own[1])
 
         examples = [torch.empty(one.meta["val"].shape, dtype=one.meta["val"].dtype) for one in nodes]
         try:
@@ -233,7 +237,7 @@ class _Reader:
                 continue
             rule, written_over = rule_of(one.target)
             if rule is None or written_over or one.op != "call_function":
-                inner = "" if one.target is node.target else f" (its part {_name(one)})"
+                inner = "" if one.target is operation else f" (its part {_name(one)})"
                 raise UnsupportedError(f"there is no such operation in exchange files{inner}")
             _check_type(one)
             _check_rank(one, own[0])
@@ -271,6 +275,14 @@ def _check_type(node: fx.Node) -> None:
         raise UnsupportedError(f"it computes in {found}, supported is one type")
 
 
+def _functional(target: Any) -> Any:
+    """The same operation that gives a new tensor; None of what is no operation of ATen."""
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return target if isinstance(target, torch._ops.OpOverload) else None
+    packet = getattr(torch.ops.aten, target._schema.name.partition("::")[2].removesuffix("_"), None)
+    return getattr(packet, target._overloadname, None)
+
+
 def _check_rank(node: fx.Node, args: Any) -> None:
     """Refuse an image that is alone, without a batch."""
     wanted = re.search("([12])d$", _name(node).removesuffix("_"))
@@ -299,12 +311,13 @@ def _name(node: fx.Node) -> str:
 
 
 def line_of(node: fx.Node) -> str:
-    """Where the module calls it, in brackets: the last line of the recorded stack that is neither torch's nor ours,
-    else the layer.
+    """Where the module calls it, in brackets: the layer, where it is one of torch's, else the last line of the recorded
+    stack that is neither torch's nor ours.
     """
     frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
     own = [one for one in frames if not one[0].startswith((TORCH, HERE))]
-    if own:
-        return " ({}, line {}: {})".format(*own[-1])
     stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return f" (layer '{stack[-1][0]}', {str(stack[-1][1]).rpartition('.')[2]})" if stack and stack[-1][0] else ""
+    name, kind = (stack[-1][0], str(stack[-1][1])) if stack else ("", "")
+    if name and (not own or kind.startswith("torch.")):
+        return f" (layer '{name}', {kind.rpartition('.')[2]})"
+    return " ({}, line {}: {})".format(*own[-1]) if own else ""
