@@ -20,7 +20,7 @@ from reference.errors import InputError
 from reference.network.hyperparameters import hyperparameters
 from reference.network.layers import Layers
 from reference.network.reading import read
-from tests.helpers.exported_networks import NETWORKS, Attention, Written, conv
+from tests.helpers.networks.exported_networks import NETWORKS, Attention, Written, conv
 
 SHAPE = (2, 2, 8, 12)
 NUMBER = ["amax", "abs", "clip"]

@@ -18,8 +18,6 @@ from bridge.exchange.model import Model
 if TYPE_CHECKING:
     from torch import nn
 
-    from reference.network.layers import Layers
-
 Array = np.ndarray
 
 
@@ -49,13 +47,13 @@ class Original:
     Parameters
     ----------
     module : any
-    layers : that were read of it
+    sources : its names of parameters and buffers that have others in the network, by these
     """
 
-    def __init__(self, module: nn.Module, layers: Layers) -> None:
+    def __init__(self, module: nn.Module, sources: Mapping[str, str]) -> None:
         import torch
 
-        self._sources = layers.sources
+        self._sources = sources
         self._shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
         with torch.inference_mode(False), torch.no_grad():
             self._module = copy.deepcopy(module).cpu()
@@ -104,7 +102,7 @@ def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, .
     frozen = tuple(f"{name}.{kind}" for name, layer in layers for kind, value in layer.named_parameters()
                    if not value.requires_grad)
     return Found(model, dtype, {name: value.double().numpy() for name, value in values.items()}, frozen,
-                 Original(module, layers))
+                 Original(module, layers.sources))
 
 
 def _element_type(module: nn.Module) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bridge import ArgumentError, EngineError, Network
-from tests.helpers.exported_networks import NETWORKS, Attention, Unet, conv
+from tests.helpers.networks.exported_networks import NETWORKS, Attention, Unet, conv
 from tests.helpers.tiers import few
 
 FAST = {"unet", "attention", "signal", "gate", "generator", "features"}
