@@ -118,6 +118,8 @@ def _settings(argv: Sequence[str] | None) -> tuple[str, ExportSettings]:
     options = vars(_parser().parse_args(argv))
     path = options.pop("file")
     size, steps = PROBE if options["probe"] else FULL
+    if options["shape"] is not None and options["size"] is not None:
+        raise InputError("--size is given, and --shape, which has a size, expected one of both")
     for name in ("size", "batch"):
         if options["input"] is not None and options[name] is not None:
             raise InputError(f"--{name} is given, and --input, whose arrays have their own, expected one of both")
@@ -156,6 +158,13 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
         metavar="HxW",
         help="height x width in pixels, or one number for both (default 1024; a probe: 64x128)",
     )
+    group.add_argument(
+        "--shape",
+        type=_shape,
+        metavar="C,H,W",
+        help="channels, height and width of one image, in place of --size (default: the channels of the model's first "
+        "convolution)",
+    )
     group.add_argument("--batch", type=int, metavar="N", help=f"images in a batch (default {BATCH})")
     group.add_argument(
         "--steps", type=int, metavar="K", help="training steps, each with its own batch (default 3; a probe: 1; "
@@ -181,8 +190,8 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--model",
         metavar="PACKAGE.MODULE:FACTORY",
-        help="function or class that returns your torch module, a chain of Conv2d and ReLU or what torch.fx traces "
-        "into known operations (default: the three convolutions above)",
+        help="function or class that returns your torch module, a chain of Conv2d and ReLU or what consists of "
+        "known operations (default: the three convolutions above)",
     )
     group.add_argument(
         "--loss", metavar="LOSS", default="mse", help=f"one of {', '.join(LOSSES)}, perhaps with settings, "
@@ -232,6 +241,17 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         "gradients are written (default: all; the comparison needs 1)",
     )
     group.add_argument("--threads", type=int, metavar="N", help="threads of torch (default: torch's choice)")
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    """Channels, height and width from "3,512,768"."""
+    try:
+        found = tuple(int(one) for one in text.split(","))
+    except ValueError:
+        found = ()
+    if len(found) != 3:
+        raise argparse.ArgumentTypeError(f"expected C,H,W, three numbers, found '{text}'")
+    return found
 
 
 def _size(text: str) -> tuple[int, int]:

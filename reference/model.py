@@ -91,7 +91,8 @@ def build_layers(
         has no parameters.
     """
     module = _call_factory(_find_factory(model), seed, dtype)
-    layers = read(module, lambda found: _small_shapes(found, size, sample))
+    example = (2, *(sample or (channels_of(module), *size)))
+    layers = read(module, lambda found: _small_shapes(found, size, sample), example)
     if not any(True for _, layer in layers for _ in layer.parameters()):
         raise InputError("the model has no parameters, expected one or more: the steps of a fixture train them")
     return layers
@@ -100,6 +101,12 @@ def build_layers(
 def first_channels(layers: Layers) -> int:
     """Return the channels of the images that the layers take: of the first convolution; 1 where there is none."""
     return next((layer.in_channels for _, layer in layers if isinstance(layer, nn.Conv2d)), 1)
+
+
+def channels_of(module: nn.Module) -> int:
+    """Return the channels of the images that a module takes, as far as its layers say it."""
+    first = next((one for one in module.modules() if isinstance(one, (nn.Conv2d, nn.ConvTranspose2d))), None)
+    return 1 if first is None else first.in_channels
 
 
 def _small_shapes(layers: Layers, size: tuple[int, int], sample: tuple[int, ...] | None) -> list[Shape]:

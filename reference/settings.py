@@ -57,6 +57,9 @@ class ExportSettings:
     input, target : None, an array, a list of arrays, or a path, see `reference.batches.own_batches`
         Batches of the caller's own, of any shape (n, ...), in place of images; they are rounded to `precision`, and
         height, width and batch say nothing.
+    shape : (c, h, w) or None
+        Of one image, in place of `height` and `width`, with its channels, which are else those of the first
+        convolution.
     model : "package.module:factory", a callable without arguments, or None
         What makes the module; :class:`reference.model.ThreeLayerCNN` where None.
     precision : "float32" or "float64"
@@ -102,9 +105,11 @@ class ExportSettings:
     whole_steps: int | None = None
     threads: int | None = None
     probe: bool = False
+    shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         self._check_own()
+        self._check_shape()
         if self.steps is None:
             object.__setattr__(self, "steps", STEPS if self.input is None else count(self.input))
         for name in ("height", "width", "batch", "steps"):
@@ -145,6 +150,19 @@ class ExportSettings:
         if self.input is not None and (self.image is not None or self.probe):
             other = "image" if self.image is not None else "probe"
             raise InputError(f"input is given, and {other}, expected one of both")
+
+    def _check_shape(self) -> None:
+        if self.shape is None:
+            return
+        if self.input is not None:
+            raise InputError("shape is given, and input, whose arrays have their own, expected one of both")
+        if len(self.shape) != 3:
+            raise InputError(f"shape must be (channels, height, width), found {self.shape}; of other inputs give "
+                             "batches of your own (input, target)")
+        for name, value in zip(("channels", "height", "width"), self.shape, strict=True):
+            _whole(name, value, 1)
+        object.__setattr__(self, "height", self.shape[1])
+        object.__setattr__(self, "width", self.shape[2])
 
     def _check_optimizer(self) -> None:
         for beta in self.betas:

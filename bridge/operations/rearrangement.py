@@ -31,19 +31,26 @@ def positive(node: Operation, axis: Axis, rank: int) -> int:
 
 @dataclass(frozen=True)
 class Reshape(Operation):
-    """The numbers of each image in another shape, torch's ``x.reshape(len(x), *shape)``."""
+    """The numbers of each image in another shape, torch's ``x.reshape(len(x), *shape)``.
+
+    Where it is `fixed`, each image must have the shape already: a network that is right for one size begins so.
+    """
 
     shape: Extents
+    fixed: bool = False
     kind: ClassVar[str] = "reshape"
 
     def check(self) -> None:
         """Refuse what is no extent, and two that are what is left."""
-        if 0 in self.shape or self.shape.count(-1) > 1:
-            raise self.refuse(f"shape {self.shape}", "integers from 1 on, or -1 for one of them")
+        if 0 in self.shape or self.shape.count(-1) > (0 if self.fixed else 1):
+            raise self.refuse(f"shape {self.shape}", "integers from 1 on, or -1 for one of them if it is not fixed")
 
     def output_shape(self, *shapes: Shape) -> Shape:
         """Return (n, and the extents)."""
         (shape,) = shapes
+        if self.fixed and shape[1:] != self.shape:
+            raise self.refuse(f"input {shape}", f"images of the shape {self.shape} at which the network was read: read "
+                              "it again with an example of the new one")
         given = math.prod(n for n in self.shape if n > 0)
         left, rest = divmod(math.prod(shape[1:]), given)
         if rest or (left != 1 and -1 not in self.shape):

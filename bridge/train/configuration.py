@@ -46,6 +46,7 @@ from bridge.common.errors import ArgumentError, FileError, foreign
 from bridge.common.optional_packages import require
 from bridge.data import Batches, Consecutive, EvenOdd, ImagePairs, Pairs, split
 from bridge.engine.network.network import Network
+from bridge.engine.network.torch_graph import image_channels
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Model
 from bridge.exchange.optimizers import OPTIMIZERS, Optimizer
@@ -178,8 +179,7 @@ class Configuration:
         """
         if ":" in self.model:
             require("torch", f"model {self.model!r} is a PyTorch module")
-            network = Network.from_torch(self._module(), loss=self.loss or MeanSquaredError.kind, device=self.device,
-                                         keep_activations=False)
+            network = self._read(self._module())
         else:
             network = Network.from_file(self.model, device=self.device, keep_activations=False)
             self._check_loss(network.model)
@@ -187,6 +187,19 @@ class Configuration:
             raise ArgumentError(f"model: the parameters of {self.model!r} are {network.dtype}, expected float32, which "
                                 "images are read as")
         return network
+
+    def _read(self, module: Any) -> Network:
+        """Without an example, or else with one as large as a crop."""
+        given: dict[str, Any] = {"loss": self.loss or MeanSquaredError.kind, "device": self.device}
+        crop = self.data.get("crop")
+        try:
+            return Network.from_torch(module, keep_activations=False, **given)
+        except ArgumentError:
+            # What it needs torch.export for cannot be read without
+            if not isinstance(crop, list) or len(crop) != 2:
+                raise
+            example = (2, image_channels(module), *crop)
+            return Network.from_torch(module, keep_activations=False, example=example, **given)
 
     def described(self) -> Model | None:
         """Return layers and loss of the network; None where its file, or PyTorch, is not there.

@@ -84,6 +84,7 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
     """Nothing has a default here: a single run has those of `options.DEFAULTS`, an experiment its own."""
     group.add_argument("--size", metavar="HxW", help="height x width of the images in pixels, or one number for "
                        "both (default 1024)")
+    group.add_argument("--shape", metavar="C,H,W", help="channels, height and width of one image, in place of --size")
     group.add_argument("--batch", type=int, metavar="N", help="images in a batch (default 2)")
     group.add_argument("--steps", type=int, metavar="K", help="training steps, each with its own batch (default 3; "
                        "with --sizes 1)")
@@ -91,7 +92,7 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--image", metavar="MICROGRAPH", help="cut the images out of this file: .mrc, .npy, .h5, .png "
                        "or .tif (default: synthetic images)")
     group.add_argument("--model", metavar="PACKAGE.MODULE:FACTORY", help="function or class that returns "
-                       "a torch module, a chain of Conv2d and ReLU or what torch.fx traces into known operations "
+                       "a torch module, a chain of Conv2d and ReLU or what consists of known operations "
                        "(default: 1 -> 16 -> 16 -> 1 channels, 3x3)")
     group.add_argument("--loss", metavar="LOSS", help=f"one of {', '.join(LOSSES)}, perhaps with settings, "
                        '"huber delta=0.5" (default mse)')

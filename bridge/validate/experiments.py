@@ -197,7 +197,8 @@ def refuse_together(options: Options) -> None:
         raise BridgeError(f"--all belongs to a single comparison, expected no {chosen[0]}")
     if options.quick and not options.self_test:
         raise BridgeError("--quick shortens --self-test, which is missing")
-    if options.sizes and options.size:
-        raise BridgeError("--sizes and --size: one of them")
+    for name in ("size", "shape"):
+        if options.sizes and getattr(options, name):
+            raise BridgeError(f"--sizes and --{name}: one of them")
     if options.plot and not (options.sizes or (options.precision == "float64" and not chosen)):
         raise BridgeError("--plot draws the result of --sizes or of --precision float64: one of them is missing")

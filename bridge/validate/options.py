@@ -11,7 +11,7 @@ from typing import Any
 from bridge.report.outputs import Judging, OutputFiles
 
 #: Options that are handed on to ``reference.export`` as they are
-EXPORT_OPTIONS = ("size", "batch", "steps", "seed", "lr", "momentum", "dampening", "weight_decay", "reduction",
+EXPORT_OPTIONS = ("size", "shape", "batch", "steps", "seed", "lr", "momentum", "dampening", "weight_decay", "reduction",
                   "image", "model", "loss", "optimizer", "schedule")
 #: What a device with transforms=yes may compute
 TRANSFORMS = ("fft", "winograd")
@@ -35,6 +35,7 @@ class Options:
     """
 
     size: str | None = None
+    shape: str | None = None
     batch: int | None = None
     steps: int | None = None
     seed: int | None = None
@@ -80,6 +81,8 @@ class Options:
         ('1024', 4, 1)
         """
         wanted: dict[str, Any] = DEFAULTS | defaults
+        if self.shape is not None:
+            del wanted["size"]
         missing = {name: value for name, value in wanted.items() if getattr(self, name) is None}
         return replace(self, **missing)
 
@@ -99,10 +102,12 @@ class Options:
         """Return the room for both files of a run, computed for the default model: 66 channels of outputs and of
         gradients.
         """
-        assert self.size is not None and self.batch is not None and self.steps is not None
+        assert self.batch is not None and self.steps is not None
         try:
-            sides = [int(n) for n in self.size.lower().split("x")]
+            sides = [int(n) for n in (self.shape.split(",")[1:] if self.shape else str(self.size).lower().split("x"))]
         except ValueError:
+            sides = []
+        if not sides:
             return 0  # reference.export says what is wrong with it
         pixels = sides[0] * sides[-1] * self.batch
         width = 8 + 4 if self.precision == "float64" else 4  # float64 runs float32 too

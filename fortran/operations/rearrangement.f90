@@ -22,6 +22,8 @@ module cnn_operations_rearrangement
    type, extends(flatten_type), public :: reshape_type
       !> Torch's; -1 is what is left
       integer, allocatable :: extents(:)
+      !> Whether the input must have them already
+      logical :: fixed = .false.
    contains
       procedure :: read => reshape_read
       procedure :: find_shape => reshape_shape
@@ -45,13 +47,15 @@ contains
 
    subroutine reshape_read(self, given, error)
       class(reshape_type), intent(inout) :: self
-      !> shape
+      !> shape, fixed
       type(attributes_type), intent(inout) :: given
       type(error_type), allocatable, intent(out) :: error
       call given%get_list("shape", self%extents, error, 3, lowest=-1)
+      if (.not. allocated(error)) call given%get_flag("fixed", self%fixed, error, .false.)
       if (allocated(error)) return
-      if (any(self%extents == 0) .or. count(self%extents < 0) > 1) then
-         call self%refuse("shape ("//to_text(self%extents)//")", "integers from 1 on, or -1 for one of them", error)
+      if (any(self%extents == 0) .or. count(self%extents < 0) > merge(0, 1, self%fixed)) then
+         call self%refuse("shape "//to_text(self%extents), &
+            & "integers from 1 on, or -1 for one of them if it is not fixed", error)
       end if
    end subroutine reshape_read
 
@@ -61,7 +65,7 @@ contains
       type(shape_type), intent(in) :: shapes(:)
       !> (n, and the extents)
       type(shape_type), intent(out) :: y
-      !> An image has another number of elements
+      !> An image has another number of elements, or another shape than the one that is fixed
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: elements, given
       integer :: rank
@@ -71,8 +75,11 @@ contains
          elements = product(real(x%extent(:x%rank - 1), dp))
          given = product(real(self%extents, dp), self%extents > 0)
          where (y%extent < 0) y%extent = int(min(elements/given, real(huge(1), dp)))
-         if (x%rank < 1 .or. abs(product(real(y%extent(:rank), dp)) - elements) > 0.0_dp) then
-            call self%refuse("input "//x%text(), "the elements of ("//to_text(self%extents)//") in each image", error)
+         if (self%fixed .and. (x%rank /= y%rank .or. any(x%extent /= y%extent))) then
+            call self%refuse("input "//x%text(), "images of the shape "//to_text(self%extents)// &
+               & " at which the network was read: read it again with an example of the new one", error)
+         else if (x%rank < 1 .or. abs(product(real(y%extent(:rank), dp)) - elements) > 0.0_dp) then
+            call self%refuse("input "//x%text(), "the elements of "//to_text(self%extents)//" in each image", error)
          end if
       end associate
    end subroutine reshape_shape

@@ -166,7 +166,7 @@ def _reshape(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if getattr(layer, "dim", 1) not in (1, -1) or not 1 <= len(shape) <= 3:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): {getattr(layer, 'dim', 1)} to {shape} found, "
                          "dimension 1 to one of up to three is supported")
-    return "reshape", {"shape": list(shape)}
+    return "reshape", {"shape": list(shape)} | ({"fixed": 1} if getattr(layer, "fixed", False) else {})
 
 
 def _transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:

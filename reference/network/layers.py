@@ -19,19 +19,27 @@ class Layers(list[tuple[str, nn.Module]]):
     ----------
     inputs : names of the layers whose outputs each takes, "input" for the model's; where none are given, each takes the
         one before
+    sources : the module's names of parameters and buffers that have others here, by these (``conv2d.weight``)
+    rewritten : whether some are other operations than the module calls, which round in another way
     """
 
     def __init__(
-        self, layers: Iterable[tuple[str, nn.Module]], inputs: dict[str, tuple[str, ...]] | None = None
+        self, layers: Iterable[tuple[str, nn.Module]], inputs: dict[str, tuple[str, ...]] | None = None,
+        sources: dict[str, str] | None = None, rewritten: bool = False,
     ) -> None:
         super().__init__(layers)
         names = [INPUT, *(name for name, _ in self)]
         self.inputs: dict[str, tuple[str, ...]] = inputs or {
             name: (before,) for before, name in itertools.pairwise(names)}
+        self.sources, self.rewritten = sources or {}, rewritten
 
     def changed(self, change: Callable[[str, nn.Module], nn.Module]) -> Layers:
         """Return the same graph of other layers."""
-        return Layers([(name, change(name, layer)) for name, layer in self], self.inputs)
+        return Layers([(name, change(name, layer)) for name, layer in self], self.inputs, self.sources, self.rewritten)
+
+    def source(self, name: str, part: str) -> str:
+        """Return the module's name of a layer's parameter or buffer."""
+        return self.sources.get(f"{name}.{part}", f"{name}.{part}")
 
 
 def run(layers: Layers, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -90,13 +98,15 @@ class Matmul(nn.Module):
 
 
 class Reshape(nn.Module):
-    """The numbers of each image in another shape."""
+    """The numbers of each image in another shape; where it is `fixed`, they have it already."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], fixed: bool = False) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape, self.fixed = shape, fixed
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fixed and tuple(x.shape[1:]) != self.shape:
+            raise ValueError(f"images of the shape {tuple(x.shape[1:])}, but the model was read at {self.shape}")
         return x.reshape(x.shape[0], *self.shape)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.errors import InputError, one_line
@@ -29,7 +30,7 @@ from reference.network.trace import trace
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
-def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]]) -> Layers:
+def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape | None = None) -> Layers:
     """Return the layers of a module, and proof that they are all of it.
 
     Parameters
@@ -37,11 +38,13 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]]) -> Laye
     module : nn.Module
         Neither it nor the state of random numbers is changed: the layers belong to a copy on the CPU.
     shapes : of inputs to prove it on, of the layers that were found; small ones, of two numbers of images and two sizes
+    example : shape of an input (n, ...), at which torch.export reads what torch.fx cannot; None leaves it at that
 
     Returns
     -------
     layers : in the order of the calls, with the module's parameters, buffers and modes; names are those of
-        ``named_modules()``; none of them works in place
+        ``named_modules()``; none of them works in place. Those that depend on the size of the example begin with a
+        `Reshape` that refuses another one.
 
     Raises
     ------
@@ -57,11 +60,53 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]]) -> Laye
     """
     with _random_numbers_kept(), torch.inference_mode(False), torch.enable_grad():
         _check_module(module)
-        root = _copy(module)
-        layers = _traced(root)
-        _check_all_used(root, layers)
+        try:
+            layers = _found(module, trace)
+        except InputError as error:
+            if is_operation(module):
+                raise
+            if example is None:
+                raise InputError(f"{error}; given the shape of an input (example), torch.export may read it") from error
+            return _exported(module, shapes, (max(2, example[0]), *example[1:]), error)
         prove(_copy(module), layers, shapes(layers))
     return layers
+
+
+def _found(module: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:
+    root = _copy(module)
+    layers = _traced(root, reader)
+    _check_all_used(root, layers)
+    return layers
+
+
+def _exported(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape, refused: InputError
+              ) -> Layers:
+    """What torch.export reads: of every size if two are proved, else of the one at which it was read."""
+    from reference.network.aten.graph import fixed, read_exported
+
+    try:
+        layers = _found(module, lambda root: read_exported(root, example))
+    except InputError as error:
+        if "torch.export cannot" in str(error):
+            raise InputError(f"{refused}; {error}") from error
+        raise
+    with contextlib.suppress(InputError):
+        tried = shapes(layers)
+        if len({one[1:] for one in tried}) > 1 or len(example) == 2:
+            _prove_exported(module, layers, tried)
+            return layers
+    layers = fixed(layers, example) if len(example) > 2 else layers
+    shapes(layers)
+    _prove_exported(module, layers, [example, (example[0] + 1, *example[1:])])
+    return layers
+
+
+def _prove_exported(module: nn.Module, layers: Layers, shapes: Sequence[Shape]) -> None:
+    """And that the forward leaves the module's attributes alone, which torch.export puts back."""
+    twin = _copy(module)
+    before = _numbers(twin)
+    prove(twin, layers, shapes)
+    _check_numbers(before, {name: one for name, one in _numbers(twin).items() if not name.endswith("training")})
 
 
 @contextlib.contextmanager
@@ -93,6 +138,8 @@ def _check_module(module: nn.Module) -> None:
         what = f"layer '{name}'" if name else "the model"
         if isinstance(part, torch.jit.ScriptModule):
             raise InputError(f"{what} is compiled by torch.jit, expected the nn.Module that it was made from")
+        if isinstance(part, (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)):
+            raise InputError(f"{what} is a {type(part).__name__} around a module, expected that: give its .module")
         if hasattr(part, "_orig_mod"):
             raise InputError(f"{what} is compiled by torch.compile, expected the module itself, which is its _orig_mod")
         if hasattr(part, "parametrizations"):
@@ -138,20 +185,18 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def _traced(root: nn.Module) -> Layers:
+def _traced(root: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:
     """Trace, and refuse what happens beside: a forward that asks for values of its own, draws, or counts its calls."""
     numbers, drawn = _numbers(root), _drawn()
-    with _Seen() as seen:
-        layers = trace(root)
+    # torch.export computes with tensors that stand for those, and has all of it in its graph
+    with _Seen() if reader is trace else contextlib.nullcontext(_Seen()) as seen:
+        layers = reader(root)
     if seen.operations:
         raise InputError(f"the model's forward computes with tensors beside its layers ({seen.operations[0]}), which a "
                          "graph of layers does not show; supported are layers of the model's input")
     if _drawn() != drawn:
         raise InputError("the model's forward draws random numbers of Python or numpy; supported are dropouts")
-    for name, value in _numbers(root).items():
-        if numbers.get(name) != value:
-            raise InputError(f"the model's forward changes the attribute '{name}' from {numbers.get(name)} to {value}; "
-                             "supported is one that is the same in all its calls")
+    _check_numbers(numbers, _numbers(root))
     for _, layer in layers:
         if hasattr(layer, "inplace"):
             setattr(layer, "inplace", False)  # noqa: B010 not every module has it
@@ -162,6 +207,13 @@ def _drawn() -> tuple[object, ...]:
     """The state of random numbers of Python and numpy."""
     state: Any = np.random.get_state()
     return random.getstate(), state[1].tobytes(), state[2]
+
+
+def _check_numbers(before: dict[str, object], after: dict[str, object]) -> None:
+    for name, value in after.items():
+        if before.get(name) != value:
+            raise InputError(f"the model's forward changes the attribute '{name}' from {before.get(name)} to {value}; "
+                             "supported is one that is the same in all its calls")
 
 
 def _numbers(root: nn.Module) -> dict[str, object]:
@@ -177,14 +229,16 @@ def _check_all_used(root: nn.Module, layers: Layers) -> None:
         if name not in taken:
             raise InputError(f"layer '{name}' is called, and nothing takes its output; expected is a layer that does")
     owner: dict[int, str] = {}
+    sources = set(layers.sources.values())
     for name, layer in layers:
         for part, parameter in layer.named_parameters():
             shared = owner.setdefault(id(parameter), name)
             if shared != name:
                 raise InputError(f"layers '{shared}' and '{name}' share their {part}, expected one for each")
+        sources |= {layers.source(name, part) for part, _ in layer.named_parameters()}
         owner |= {id(buffer): name for buffer in layer.buffers()}
     for kind, found in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
         for name, value in found:
-            if id(value) not in owner:
+            if id(value) not in owner and name not in sources:
                 raise InputError(f"the {kind} '{name}' belongs to no layer that the model's forward calls; expected is "
                                  "none (take it out of the module)")

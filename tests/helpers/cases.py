@@ -22,6 +22,8 @@ from torch import nn
 
 import bridge
 from bridge.engine.arrays import dispatch
+from bridge.engine.arrays.transfer import to_host
+from bridge.engine.network.torch_modules import make_module
 from bridge.judge.oracle.error_model import rounding_factor, total_roundoff
 
 Array = np.ndarray
@@ -202,12 +204,18 @@ def batch(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+def layered(net: bridge.Network) -> nn.Module:
+    """The network's layers as a module of torch, by their names, whatever module it was read of."""
+    values = {name: to_host(array) for name, array in (*net.parameters.items(), *net.buffers.items())}
+    return make_module(net.model, net.dtype, values, net.frozen)
+
+
 def torch_step(net: bridge.Network, x: Array, target: Array) -> Judged:
     """Every tensor of a step from the network's present weights in torch float64, with its bound.
 
     Names: loss, <layer>.weight and <layer>.bias (gradients), output/<layer>, gradient/<layer>, gradient/input.
     """
-    module = net.to_torch().double()
+    module = layered(net).double()
     outputs: dict[str, torch.Tensor] = {}
     for name, leaf in module._modules.items():
         leaf.register_forward_hook(lambda _, __, z, name=name: outputs.update({name: z}))

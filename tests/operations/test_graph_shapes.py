@@ -104,6 +104,9 @@ def test_no_graph(nodes: list[Operation], message: str) -> None:
     ([GroupNorm("a", 1, 3)], "layer a (group_norm): input (2, 2, 8, 6), expected 3 channels"),
     ([Reshape("a", (5, -1))], "layer a (reshape): input (2, 2, 8, 6), expected the elements of (5, -1) in each image"),
     ([Reshape("a", (95,))], "layer a (reshape): input (2, 2, 8, 6), expected the elements of (95,) in each image"),
+    ([Reshape("a", (2, 6, 8), fixed=True)],
+     "layer a (reshape): input (2, 2, 8, 6), expected images of the shape (2, 6, 8) at which the network was read: "
+     "read it again with an example of the new one"),
     ([Transpose("a", 0, 2)], "layer a (transpose): dimensions 0 and 2 of 4, expected others than the batch"),
     ([Flatten("a"), Transpose("b", 1, 2)], "layer b (transpose): dimension 2 of 2, expected one from -2 to 1"),
     ([Sum("a", (1, -3))], "layer a (sum): dimensions (1, -3) of 4, expected each once, and one that remains"),
@@ -131,6 +134,11 @@ def test_shapes_that_clash(nodes: list[Operation], message: str) -> None:
     with pytest.raises(FileError) as error:
         Graph(nodes).shapes((2, 2, 8, 6))
     assert str(error.value) == message
+
+
+def test_a_fixed_shape_leaves_nothing_open() -> None:
+    with pytest.raises(FileError, match=r"shape \(2, -1, 6\), expected integers from 1 on, or -1 for one"):
+        Reshape("a", (2, -1, 6), fixed=True).check()
 
 
 def test_the_loss_has_no_parameters() -> None:

@@ -31,7 +31,7 @@ from bridge.engine.network.arguments import (
 from bridge.engine.network.masks import Masks
 from bridge.engine.network.momenta import Momenta, in_words, lost
 from bridge.engine.network.parameter_views import Tensors, Views, parameter_places, state_places
-from bridge.engine.network.torch_modules import make_module, read_module
+from bridge.engine.network.torch_modules import Original, make_module, read_module
 from bridge.engine.network.turns import new_turn, one_at_a_time
 from bridge.exchange.contents import TRAINING, check_contents
 from bridge.exchange.file import ExchangeFile
@@ -128,6 +128,7 @@ class Network:
         # The shape of what the next step was fed
         self._fed: tuple[int, ...] = ()
         self._optimizer: Optimizer = Sgd(0.0)
+        self._original: Original | None = None
         places = parameter_places(model)
         self.parameters = Views(places, self._tensors, VALUE)
         self.gradients = Views(places, self._tensors, GRADIENT)
@@ -188,14 +189,16 @@ class Network:
                    ) -> Network:
         """Return the network of a torch module, with copies of its parameters and buffers.
 
-        The module is what torch.fx can trace into the operations of `bridge.operations`: chains, residual connections,
-        concatenations, functional calls. Parameters with
-        ``requires_grad=False`` are `frozen`, and batch normalisations and dropouts are those of training or of
-        evaluation, as the module is now.
+        The module is what consists of the operations of `bridge.operations`, or can be written with them: chains,
+        residual connections, concatenations, functional calls. torch.fx traces it; where that fails, and the shape of
+        an input is known, torch.export reads it. Sizes are numbers then, and where another size would give another
+        network, this one takes the example's alone. Parameters with ``requires_grad=False`` are `frozen`, and batch
+        normalisations and dropouts are those of training or of evaluation, as the module is now.
 
         That the network is the same is proved: a copy of the module is run with random parameters and buffers on two
-        numbers of small images of two sizes, as it is and in evaluation, with gradients and without, and must give, to
-        the bit, what its layers give. The module and all random numbers are left as they were.
+        numbers of small images of two sizes, as it is and in evaluation, with gradients and without, and must give what
+        its layers give, to the bit; to 1e-7 in float64 where an operation is written with others. The module and all
+        random numbers are left as they were.
 
         Parameters
         ----------
@@ -205,7 +208,8 @@ class Network:
             "huber delta=0.5", "bce", "bce_with_logits pos_weight=2", or "cross_entropy", whose targets are
             probabilities of classes in the output's shape
         reduction : "mean" or "sum"
-        example : the shape of an input, where the module takes no square images of a usual size
+        example : the shape of an input, where torch.fx alone cannot read the module, or it takes no square images of
+            a usual size
         device, keep_activations : as of `Network`
 
         Raises
@@ -227,12 +231,13 @@ class Network:
         for views in (network.parameters, network.buffers):
             for name, array in views.items():
                 array[...] = to_device(found.values[name].astype(network.dtype), network.device)
-        network.frozen = found.frozen
+        network.frozen, network._original = found.frozen, found.original
         return network
 
     def to_torch(self) -> nn.Module:
-        """Return a torch module on the CPU with the same layers, names and (copied) parameters and buffers: a
-        ``Sequential`` of a chain.
+        """Return a torch module on the CPU with copies of the parameters and buffers: of a network that `from_torch`
+        has read a copy of the module that was read, of any other one with the same layers and names, a ``Sequential``
+        where each layer takes the one before.
 
         ``requires_grad`` is False where a parameter is `frozen`.
 
@@ -242,6 +247,8 @@ class Network:
             If PyTorch is not installed.
         """
         values = {name: to_host(array) for name, array in (*self.parameters.items(), *self.buffers.items())}
+        if self._original is not None:
+            return self._original.filled(self.dtype, values, self.frozen)
         return make_module(self.model, self.dtype, values, self.frozen)
 
     @one_at_a_time

@@ -22,6 +22,8 @@ from bridge.operations.spline import Spline
 if TYPE_CHECKING:
     from torch import nn
 
+    from reference.network.layers import Layers
+
 Shape = tuple[int, ...]
 
 #: Dimensions of an image (c, h, w)
@@ -32,14 +34,14 @@ FEW = 2**16
 SIDES = (*range(16, 65), *range(15, 0, -1), *range(72, 257, 8), 299, 320, 384, 448, 512)
 
 
-def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) -> tuple[Model, list[tuple[str, Any]]]:
+def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) -> tuple[Model, Layers]:
     """Return the model that a module is, and its layers of torch by name, copies on the CPU.
 
     Parameters
     ----------
-    module : what torch.fx can trace into the operations of `bridge.operations`
+    module : what consists of the operations of `bridge.operations`
     loss, mean : of the model
-    shape : of an input that the model takes; None looks for one
+    shape : of an input that the model takes, with which torch.export reads what torch.fx cannot; None looks for one
 
     Raises
     ------
@@ -48,24 +50,33 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
     """
     from reference.errors import InputError
     from reference.network.hyperparameters import hyperparameters
-    from reference.network.layers import Layers
     from reference.network.reading import read
 
     models: list[Model] = []
 
     def shapes(layers: Layers) -> list[Shape]:
-        nodes = [described(OPERATIONS[kind], name, layers.inputs[name], found)
-                 for name, layer in layers for kind, found in [hyperparameters(name, layer)]]
-        for node, (name, layer) in zip(nodes, layers, strict=True):
-            _check_shapes(name, node, layer)
-        models.append(Model(tuple(nodes), mean, loss))
-        return _shapes_of_proof(models[0], shape)
+        try:
+            nodes = [described(OPERATIONS[kind], name, layers.inputs[name], found)
+                     for name, layer in layers for kind, found in [hyperparameters(name, layer)]]
+            for node, (name, layer) in zip(nodes, layers, strict=True):
+                _check_shapes(name, node, layer)
+            models.append(Model(tuple(nodes), mean, loss))
+            return _shapes_of_proof(models[-1], shape)
+        except FileError as error:
+            raise InputError(str(error)) from None
 
     try:
-        layers = read(module, shapes)
-    except (InputError, FileError) as error:
+        layers = read(module, shapes, None if shape is None else tuple(shape))
+    except InputError as error:
         raise ArgumentError(f"module: {error}") from None
-    return models[0], list(layers)
+    return models[-1], layers
+
+
+def image_channels(module: nn.Module) -> int:
+    """Return the channels of the images that a module takes, as far as its layers say it."""
+    from reference.model import channels_of
+
+    return channels_of(module)
 
 
 def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,14 +29,59 @@ class Found:
     ----------
     model : layers and loss
     dtype : of its parameters
-    values : float64, of parameters and buffers by torch's names
+    values : float64, of parameters and buffers by the layers' names
     frozen : names of those that torch would not train (``requires_grad=False``)
+    original : the module itself
     """
 
     model: Model
     dtype: str
     values: dict[str, Array]
     frozen: tuple[str, ...]
+    original: Original
+
+
+class Original:
+    """A copy of a module that was read, without its parameters.
+
+    Parameters
+    ----------
+    module : any
+    sources : its names of parameters and buffers that have others in the network, by these
+    """
+
+    def __init__(self, module: nn.Module, sources: Mapping[str, str]) -> None:
+        import torch
+
+        self._sources = sources
+        self._shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
+        with torch.inference_mode(False), torch.no_grad():
+            self._module = copy.deepcopy(module).cpu()
+            for one in self._module.parameters():
+                one.data, one.grad = one.data.new_empty(0), None
+
+    def filled(self, dtype: str, values: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
+        """Return the module with copies of parameters and buffers, some of the parameters frozen.
+
+        Parameters
+        ----------
+        dtype : of what it computes in
+        values : by the layers' names; parameters may have the shape of another operation that computes the same
+        frozen : names of parameters
+        """
+        import torch
+
+        with torch.inference_mode(False), torch.no_grad():
+            module = copy.deepcopy(self._module)
+            parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+            for name, array in values.items():
+                source, value = self._sources.get(name, name), torch.from_numpy(array)
+                if source in parameters:
+                    parameters[source].data = value.reshape(self._shapes[source]).clone()
+                    parameters[source].requires_grad_(name not in frozen)
+                else:
+                    buffers[source].copy_(value)
+            return module.to(getattr(torch, dtype))
 
 
 def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, ...] | None) -> Found:
@@ -55,7 +101,8 @@ def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, .
     values = {f"{name}.{kind}": value for name, layer in layers for kind, value in layer.state_dict().items()}
     frozen = tuple(f"{name}.{kind}" for name, layer in layers for kind, value in layer.named_parameters()
                    if not value.requires_grad)
-    return Found(model, dtype, {name: value.double().numpy() for name, value in values.items()}, frozen)
+    return Found(model, dtype, {name: value.double().numpy() for name, value in values.items()}, frozen,
+                 Original(module, layers.sources))
 
 
 def _element_type(module: nn.Module) -> str:

@@ -149,7 +149,7 @@ def test_train_eval_and_requires_grad_are_honoured() -> None:
     net.step(x, np.zeros((2, 3, 4, 5), np.float32), lr=0.1)
     changed = {name for name, bits in state(net).items() if bits != before[name]}
     assert changed == {"0.bias", "1.weight", "1.bias"}
-    assert not net.to_torch()._modules["0"].weight.requires_grad  # type: ignore[union-attr]
+    assert not net.to_torch().get_parameter("0.weight").requires_grad
 
 
 class Branch(nn.Module):

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: MIT
+"""A module read from the graph of ATen's operations that torch.export gives for one shape of its input.
+
+Sizes are numbers there, control flow and optional arguments are gone, and each call has its line and its module. What
+has a rule becomes layers; what has none is taken apart by PyTorch's own decompositions, and what is left then is named,
+all of it at once.
+
+Source: torch.export, https://docs.pytorch.org/docs/stable/export.html
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from reference.errors import InputError, one_line, own_line
+from reference.network.aten.rules import rule_of
+from reference.network.aten.writing import Shape, Stored, Tensor, UnsupportedError, Writer
+from reference.network.layers import INPUT, Layers, Reshape
+
+TORCH = str(Path(torch.__file__).parent)
+HERE = str(Path(__file__).parents[2])
+#: Most obstacles that a message names
+MOST = 12
+
+
+def read_exported(root: nn.Module, shape: Shape) -> Layers:
+    """Return the layers of a module, which are right for inputs of a shape and any number of images.
+
+    Parameters
+    ----------
+    root : whose parameters and buffers the layers have; a copy of the user's
+    shape : of an input, with the number of images, two or more
+
+    Raises
+    ------
+    InputError
+        If torch.export cannot read it, or exchange files cannot express it: with all obstacles, and their lines.
+    """
+    dtype = next((one.dtype for one in root.parameters()), torch.float32)
+    try:
+        with _silence():
+            program = _export(root, torch.zeros(shape, dtype=dtype))
+    except Exception as error:  # a foreign forward() raises what it likes, and torch.export too
+        raise InputError(f"torch.export cannot read the model for an input of the shape {shape}: "
+                         f"{_first(error)}{own_line(error)}") from error
+    return _Reader(root, program, shape).read()
+
+
+def fixed(layers: Layers, shape: Shape) -> Layers:
+    """Return layers that take images of one shape alone."""
+    taken = {one for inputs in layers.inputs.values() for one in inputs} | {name for name, _ in layers}
+    name = next(one for one in ("input_shape", "input_shape_") if one not in taken)
+    inputs = {one: tuple(name if x == INPUT else x for x in takes) for one, takes in layers.inputs.items()}
+    return Layers([(name, Reshape(tuple(shape[1:]), fixed=True)), *layers], {name: (INPUT,), **inputs}, layers.sources,
+                  layers.rewritten)
+
+
+def _export(module: nn.Module, x: torch.Tensor) -> Any:
+    """Before any decomposition: torch 2.5 calls it otherwise."""
+    early = "export_for_training" if torch.__version__.startswith("2.5.") else "export"
+    export = getattr(torch.export, early)
+    return export(module, (x,), strict=False)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """What torch.export has to say is in the exceptions that it raises; it prints graphs, too."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(
+                io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _first(error: BaseException) -> str:
+    """The beginning of a long message: what follows is advice on how to export."""
+    if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
+        return "its forward depends on the values of tensors"
+    return one_line(error)[:300]
+
+
+class _Reader:
+    """Turns the calls of a graph into layers."""
+
+    def __init__(self, root: nn.Module, program: Any, shape: Shape) -> None:
+        self._stored = dict(root.named_parameters(remove_duplicate=False)) | dict(
+            root.named_buffers(remove_duplicate=False))
+        self._graph, self._signature, self._shape = program.graph, program.graph_signature, shape
+        self._writer = Writer({name: Stored(name, one) for name, one in root.named_buffers()})
+        self._values: dict[fx.Node, Any] = {}
+        self._obstacles: list[str] = []
+        self._calls = collections.Counter(_path(node) for node in self._graph.nodes if _is_call(node))
+
+    def read(self) -> Layers:
+        for node in self._graph.nodes:
+            if node.op == "placeholder":
+                self._place(node)
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "get_attr":
+                self._obstacle(node, f"the tensor '{node.target}'")
+        output = self._output()
+        if self._obstacles:
+            many = list(dict.fromkeys(self._obstacles))
+            named = "; ".join(many[:MOST]) + (f"; and {len(many) - MOST} more" if len(many) > MOST else "")
+            raise InputError(f"the model has {len(many)} obstacle{'s' * (len(many) > 1)}: {named}")
+        assert isinstance(output, Tensor)
+        if output.name == INPUT:
+            raise InputError("the model has no layers that exchange files know")
+        return self._writer.layers(output)
+
+    def _place(self, node: fx.Node) -> None:
+        names = (self._signature.inputs_to_parameters, self._signature.inputs_to_buffers,
+                 getattr(self._signature, "inputs_to_lifted_tensor_constants", {}))
+        found = next((one[node.name] for one in names if node.name in one), None)
+        if found is None:
+            self._values[node] = Tensor(INPUT, self._shape) if "val" in node.meta and isinstance(
+                node.meta["val"], torch.Tensor) else None
+        elif found in self._stored:
+            self._values[node] = Stored(found, self._stored[found])
+        else:
+            self._values[node] = Stored("", torch.empty(0))
+
+    def _output(self) -> Any:
+        node = next(one for one in self._graph.nodes if one.op == "output")
+        user = [one.arg.name for one in self._signature.output_specs if one.kind.name == "USER_OUTPUT"]
+        outputs = [one for one in node.args[0] if getattr(one, "name", None) in user]
+        if len(user) != 1 or len(outputs) != 1:
+            self._obstacles.append(f"it gives {len(user)} outputs, supported is one tensor")
+            return None
+        found = self._values.get(outputs[0])
+        if not isinstance(found, Tensor):
+            self._obstacles.append("its output is nothing that it has computed")
+        return found
+
+    def _call(self, node: fx.Node) -> None:
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            return
+        given: Any = fx.node.map_arg((node.args, node.kwargs), self._given)
+        if "getitem" in str(node.target):
+            self._take(node, *given[0])
+            return
+        self._writer.base, self._writer.line = self._base(node), line_of(node)
+        try:
+            self._values[node] = self._written(node, *given)
+        except UnsupportedError as error:
+            self._obstacle(node, f"{_name(node)}: {error}")
+        except (AttributeError, IndexError, TypeError, ValueError, InputError) as error:
+            self._obstacle(node, f"{_name(node)} with other arguments than supported: {one_line(error)}")
+
+    def _given(self, node: fx.Node) -> Any:
+        return self._values.get(node)
+
+    def _take(self, node: fx.Node, of: Any, number: int) -> None:
+        found = of[number] if isinstance(of, (tuple, list)) and number < len(of) else None
+        if found is None and node.users:
+            self._obstacle(node, f"{_name(node.args[0])}, of whose outputs number {number} is taken")  # type: ignore[arg-type]
+        self._values[node] = found
+
+    def _written(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        rule, written_over = rule_of(node.target)
+        if written_over and isinstance(args[0], Stored):
+            # The counter of a batch normalisation, which has it itself
+            if args[0].name.endswith("num_batches_tracked") and tuple(args[1:]) == (1,):
+                return args[0]
+            raise UnsupportedError(f"it changes '{args[0].name}'")
+        _check_type(node)
+        _check_rank(node, args)
+        if rule and args and isinstance(args[0], Stored):
+            raise UnsupportedError("a stored tensor as an operand")
+        if rule is None:
+            found = self._apart(node)
+        else:
+            found = rule(self._writer, *args, **{key: one for key, one in kwargs.items() if key not in _NO_NUMBERS})
+        if written_over and node.args and isinstance(node.args[0], fx.Node):
+            self._overwrite(node.args[0], found)
+        return found
+
+    def _overwrite(self, node: fx.Node, value: Any) -> None:
+        """Who uses the tensor from now on sees what was written."""
+        before = self._values[node]
+        for one, known in self._values.items():
+            if known == before:
+                self._values[one] = value
+
+    def _apart(self, node: fx.Node) -> Any:
+        """By PyTorch's decompositions, on tensors that do not exist."""
+        from torch._decomp import core_aten_decompositions
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        operation = _functional(node.target)
+        if operation is None:
+            raise UnsupportedError("there is no such operation in exchange files")
+        nodes = list(node.all_input_nodes)
+        values = [self._values[one] for one in nodes]
+        if not all(isinstance(one, (Tensor, Stored)) for one in values):
+            raise UnsupportedError("there is no such operation in exchange files")
+
+        def call(*tensors: torch.Tensor) -> Any:
+            known = dict(zip(nodes, tensors, strict=True))
+            own: Any = fx.node.map_arg((node.args, node.kwargs), lambda one: known[one])
+            return operation(*own[0], **own[1])
+
+        examples = [torch.empty(one.meta["val"].shape, dtype=one.meta["val"].dtype) for one in nodes]
+        try:
+            with _silence(), torch.no_grad():
+                table: Any = core_aten_decompositions()
+                graph = make_fx(call, table, tracing_mode="fake")(*examples).graph
+        except Exception:  # what PyTorch cannot take apart
+            raise UnsupportedError("there is no such operation in exchange files") from None
+        places = (one for one in graph.nodes if one.op == "placeholder")
+        known: dict[fx.Node, Any] = dict(zip(places, values, strict=True))
+        base = self._writer.base
+        for one in graph.nodes:
+            if one.op == "output":
+                return fx.node.map_arg(one.args[0], known.__getitem__)
+            if one.op == "placeholder":
+                continue
+            own: Any = fx.node.map_arg((one.args, one.kwargs), known.__getitem__)
+            if "getitem" in str(one.target):
+                known[one] = own[0][0][own[0][1]]
+                continue
+            rule, written_over = rule_of(one.target)
+            if rule is None or written_over or one.op != "call_function":
+                inner = "" if one.target is operation else f" (its part {_name(one)})"
+                raise UnsupportedError(f"there is no such operation in exchange files{inner}")
+            _check_type(one)
+            _check_rank(one, own[0])
+            self._writer.base = f"{base}.{one.name}"
+            self._writer.rewritten()
+            known[one] = rule(self._writer, *own[0], **{k: v for k, v in own[1].items() if k not in _NO_NUMBERS})
+        raise AssertionError("a graph without output")
+
+    def _base(self, node: fx.Node) -> str:
+        """The module's path, where it is the only call of its module; else path, operation and number."""
+        path = _path(node)
+        name = re.sub(r"[^A-Za-z0-9_]", "_", node.name).rstrip("_") or "layer"
+        if not path:
+            return name
+        return path if self._calls[path] == 1 else f"{path}.{name}"
+
+    def _obstacle(self, node: fx.Node, what: str) -> None:
+        """It is read on as if it were there, so that the next one is found, too."""
+        self._obstacles.append(f"{what}{line_of(node)}")
+        self._values[node] = torch.utils._pytree.tree_map(
+            lambda one: Tensor("lost", tuple(one.shape)) if isinstance(one, torch.Tensor) else None,
+            node.meta.get("val"))
+
+
+#: Arguments of a call that say nothing of numbers
+_NO_NUMBERS = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"}
+
+
+def _check_type(node: fx.Node) -> None:
+    """Refuse another element type than the input's, which would round otherwise."""
+    types = {one.meta["val"].dtype for one in (node, *node.all_input_nodes)
+             if isinstance(one.meta.get("val"), torch.Tensor) and one.meta["val"].is_floating_point()}
+    if len(types) > 1:
+        found = " and ".join(sorted(str(one) for one in types))
+        raise UnsupportedError(f"it computes in {found}, supported is one type")
+
+
+def _functional(target: Any) -> Any:
+    """The same operation that gives a new tensor; None of what is no operation of ATen."""
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return target if isinstance(target, torch._ops.OpOverload) else None
+    packet = getattr(torch.ops.aten, target._schema.name.partition("::")[2].removesuffix("_"), None)
+    return getattr(packet, target._overloadname, None)
+
+
+def _check_rank(node: fx.Node, args: Any) -> None:
+    """Refuse an image that is alone, without a batch."""
+    wanted = re.search("([12])d$", _name(node).removesuffix("_"))
+    if wanted and args and isinstance(args[0], Tensor) and len(args[0].shape) != int(wanted[1]) + 2:
+        raise UnsupportedError(f"an input of the shape {args[0].shape}: one with a dimension of images is supported")
+
+
+def _is_call(node: fx.Node) -> bool:
+    """Whether it computes: neither a placeholder nor one of several outputs, and no counter of a normalisation."""
+    if node.op != "call_function" or "getitem" in str(node.target):
+        return False
+    return not (node.args and isinstance(node.args[0], fx.Node) and "num_batches_tracked" in node.args[0].name)
+
+
+def _path(node: fx.Node) -> str:
+    """Of the innermost module that calls it."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", stack[-1][0].split("@")[0]) if stack else ""
+
+
+def _name(node: fx.Node) -> str:
+    """As users write it."""
+    target = node.target
+    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else str(
+        getattr(target, "__name__", target))
+
+
+def line_of(node: fx.Node) -> str:
+    """Where the module calls it, in brackets: the layer, where it is one of torch's, else the last line of the recorded
+    stack that is neither torch's nor ours.
+    """
+    frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
+    own = [one for one in frames if not one[0].startswith((TORCH, HERE))]
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    name, kind = (stack[-1][0], str(stack[-1][1])) if stack else ("", "")
+    if name and (not own or kind.startswith("torch.")):
+        return f" (layer '{name}', {kind.rpartition('.')[2]})"
+    return " ({}, line {}: {})".format(*own[-1]) if own else ""

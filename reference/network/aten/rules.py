@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: MIT
+"""ATen's operations, each as layers that exchange files know.
+
+A rule takes a `Writer` and the arguments of a call, in which `Tensor` and `Stored` stand for tensors, and returns the
+output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from reference.network import pointwise
+from reference.network.aten import shapes
+from reference.network.aten.windows import (
+    adaptive_average,
+    adaptive_max,
+    as_image,
+    convolution,
+    padded,
+    padding,
+    pooling,
+    resized,
+    transposed_convolution,
+)
+from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only, parameter
+from reference.network.layers import Matmul, Reduce
+
+# --- products -----------------------------------------------------------------------------------------------
+
+
+def linear(w: Writer, x: Tensor, weight: Stored, bias: Stored | None = None) -> Tensor:
+    layer = nn.Linear(1, 1)
+    layer.out_features, layer.in_features = weight.value.size(0), weight.value.size(1)
+    layer.weight, layer.bias = parameter(weight), parameter(bias)  # type: ignore[assignment]
+    return w.add(layer, [x], (*x.shape[:-1], layer.out_features), weight=weight, bias=bias)
+
+
+def matmul(w: Writer, one: Any, other: Any, suffix: str = "") -> Tensor:
+    a: Any = getattr(one, "shape", ())
+    b: Any = getattr(other, "shape", ())
+    both = isinstance(one, Tensor) and isinstance(other, Tensor)
+    if not both or len(a) != len(b) or a[:-2] != b[:-2] or len(a) < 3:
+        raise UnsupportedError("a product of other than two computed tensors (..., m, k) and (..., k, n)")
+    return w.add(Matmul(), [one, other], (*a[:-1], b[-1]), suffix)
+
+
+def attention(w: Writer, query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
+              is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Tensor:
+    """Its definition: softmax of the scaled products along the keys, times the values."""
+    for what, found in (("attn_mask", attn_mask), ("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        only(what, found, None, False)
+    w.rewritten()
+    scores = matmul(w, query, w.transpose(key, -2, -1), "scores")
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = w.binary("multiply", scores, factor, "scaled")
+    found = over_channels(nn.Softmax)(w, scores, -1, suffix="weights")
+    if dropout_p:
+        found = w.add(nn.Dropout(dropout_p), [found], found.shape, "dropout")
+    return matmul(w, found, value)
+
+
+# --- normalisations -----------------------------------------------------------------------------------------
+
+
+def batch_norm(w: Writer, x: Tensor, weight: Stored | None, bias: Stored | None, mean: Stored | None,
+               variance: Stored | None, training: bool, momentum: float, eps: float, cudnn: bool = False) -> Tensor:
+    if weight is None or bias is None:
+        raise UnsupportedError("affine False, supported is True")
+    channels = weight.value.numel()
+    layer = nn.BatchNorm2d(channels, eps, momentum, track_running_stats=mean is not None)
+    layer.weight, layer.bias = parameter(weight), parameter(bias)  # type: ignore[assignment]
+    layer.train(training)
+    buffers: dict[str, Stored | None] = {}
+    if mean is not None and variance is not None:
+        layer.running_mean, layer.running_var = mean.value, variance.value
+        counter = w.counter_of(mean)
+        layer.num_batches_tracked = None if counter is None else counter.value
+        buffers = {"running_mean": mean, "running_var": variance, "num_batches_tracked": counter}
+    images = x if len(x.shape) > 2 else w.reshape(x, (*x.shape, 1, 1))
+    x2 = as_image(w, images)
+    y = w.add(layer, [x2], x2.shape, "", weight=weight, bias=bias, **buffers)
+    return w.reshape(y, x.shape, len(x.shape) - 1 if len(x.shape) == 3 else None)
+
+
+def instance_norm(w: Writer, x: Tensor, weight: Stored | None, bias: Stored | None, mean: Any, variance: Any,
+                  by_input: bool, momentum: float, eps: float, cudnn: bool = False) -> Tensor:
+    """A group normalisation of as many groups as channels."""
+    if mean is not None:
+        raise UnsupportedError("track_running_stats True, supported is False")
+    w.rewritten()
+    return group_norm(w, x, x.shape[1], weight, bias, eps)
+
+
+def group_norm(w: Writer, x: Tensor, groups: int, weight: Stored | None = None, bias: Stored | None = None,
+               eps: float = 1e-5, cudnn: bool = True) -> Tensor:
+    if (weight is None) != (bias is None):
+        raise UnsupportedError("a weight without a bias")
+    layer = nn.GroupNorm(groups, x.shape[1], eps, affine=weight is not None)
+    layer.weight, layer.bias = parameter(weight), parameter(bias)  # type: ignore[assignment]
+    return w.add(layer, [x], x.shape, weight=weight, bias=bias)
+
+
+def layer_norm(w: Writer, x: Tensor, shape: Any, weight: Stored | None = None, bias: Stored | None = None,
+               eps: float = 1e-5, cudnn: bool = True) -> Tensor:
+    layer = nn.LayerNorm(list(shape), eps, elementwise_affine=weight is not None, bias=bias is not None)
+    layer.weight, layer.bias = parameter(weight), parameter(bias)  # type: ignore[assignment]
+    return w.add(layer, [x], x.shape, weight=weight, bias=bias)
+
+
+# --- one number of many, and many of one ----------------------------------------------------------------------
+
+
+def reduced(kind: str) -> Rule:
+    def rule(w: Writer, x: Tensor, dim: Any = (), keepdim: bool = False, dtype: Any = None) -> Any:
+        only("dtype", dtype, None)
+        dims = sorted(d % len(x.shape) for d in (dim if isinstance(dim, (list, tuple)) else [dim]))
+        if not dims or 0 in dims:
+            raise UnsupportedError("over the images, too; supported are the other dimensions")
+        shape = tuple(1 if i in dims else n for i, n in enumerate(x.shape) if keepdim or i not in dims)
+        found = w.add(Reduce(kind, tuple(dims), keepdim), [x], shape)
+        return (found, None) if kind in ("max", "min") else found
+
+    return rule
+
+
+def over_channels(layer: type[nn.Module]) -> Rule:
+    """Along another dimension than the channels by exchanging it with them."""
+    def rule(w: Writer, x: Tensor, dim: int, dtype: Any = None, *, suffix: str = "") -> Tensor:
+        only("dtype", dtype, None)
+        if dim % len(x.shape) == 0:
+            raise UnsupportedError("dim 0, the images'")
+        turned = w.transpose(x, 1, dim)
+        return w.transpose(w.add(layer(1), [turned], turned.shape, suffix), 1, dim)
+
+    return rule
+
+
+def pointwise_of(kind: str) -> Rule:
+    make = pointwise.making(kind)
+
+    def rule(w: Writer, x: Tensor, *given: Any, **named: Any) -> Tensor:
+        layer, _ = make(x, *given, **named)
+        return w.add(layer, [x], x.shape)
+
+    return rule
+
+
+def elu(w: Writer, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    only("input_scale", input_scale, 1, 1.0)
+    found = w.add(nn.ELU(alpha), [x], x.shape)
+    return found if scale == 1 else w.binary("multiply", found, scale, "scaled")
+
+
+def selu(w: Writer, x: Tensor) -> Tensor:
+    return elu(w, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+
+
+def celu(w: Writer, x: Tensor, alpha: float = 1.0) -> Tensor:
+    """alpha times an ELU of x / alpha."""
+    w.rewritten()
+    found = w.add(nn.ELU(), [w.binary("divide", x, alpha, "scaled")], x.shape, "elu")
+    return w.binary("multiply", found, alpha)
+
+
+def log_sigmoid(w: Writer, x: Tensor) -> Tensor:
+    """-softplus(-x)."""
+    w.rewritten()
+    return negative(w, w.add(nn.Softplus(), [w.binary("multiply", x, -1.0, "negative")], x.shape, "softplus"))
+
+
+def clipped(w: Writer, x: Tensor, low: Any = -1.0, high: Any = 1.0) -> Tensor:
+    """torch's hardtanh has no derivative at its ends, a clip has: at 0, where many numbers are, a ReLU is right."""
+    if low != 0:
+        return w.add(pointwise.Clip(low, high), [x], x.shape)
+    return w.add(pointwise.Clip(None, high), [w.add(nn.ReLU(), [x], x.shape, "relu")], x.shape)
+
+
+def prelu(w: Writer, x: Tensor, weight: Stored) -> Tensor:
+    layer = nn.PReLU(weight.value.numel())
+    layer.weight = parameter(weight)  # type: ignore[assignment]
+    return w.add(layer, [x], x.shape, weight=weight)
+
+
+def dropped(layer: type[nn.Module]) -> Rule:
+    def rule(w: Writer, x: Tensor, p: float, training: bool) -> Tensor:
+        return w.add(layer(p), [x], x.shape) if training and p else x
+
+    return rule
+
+
+# --- arithmetic ---------------------------------------------------------------------------------------------
+
+
+def arithmetic(kind: str, turned: bool = False) -> Rule:
+    def rule(w: Writer, one: Any, other: Any, alpha: Any = 1, **named: Any) -> Tensor:
+        only("rounding_mode", named.get("rounding_mode"), None)
+        if alpha != 1:
+            other = w.binary("multiply", other, alpha, "scaled") if isinstance(other, Tensor) else other * alpha
+        return w.binary(kind, *((other, one) if turned else (one, other)))
+
+    return rule
+
+
+def negative(w: Writer, x: Tensor) -> Tensor:
+    return w.binary("multiply", x, -1.0)
+
+
+def power(w: Writer, x: Tensor, exponent: Any) -> Tensor:
+    only("exponent", exponent, 0.5, -0.5, -1, 1, 2, 3)
+    if exponent == 1:
+        return x
+    w.rewritten()
+    if exponent in (2, 3):
+        found = w.binary("multiply", x, x, "" if exponent == 2 else "squared")
+        return found if exponent == 2 else w.binary("multiply", found, x)
+    root = x if exponent == -1 else w.add(pointwise.LAYERS["sqrt"][0](), [x], x.shape, "" if exponent > 0 else "sqrt")
+    return root if exponent > 0 else w.binary("divide", 1.0, root)
+
+
+def fixed_power(exponent: float) -> Rule:
+    return lambda w, x: power(w, x, exponent)
+
+
+def same(w: Writer, x: Any, *_: Any, **named: Any) -> Any:
+    """What computes nothing; a change of the type is refused where it is called."""
+    return x
+
+
+def _rows() -> dict[str, Rule]:
+    """By the names of the operations, without those of their overloads."""
+    return {
+        **{kind: pointwise_of(kind) for kind in pointwise.LAYERS if kind not in ("elu", "gelu_tanh")},
+        "clamp": pointwise_of("clip"), "clamp_min": lambda w, x, low: pointwise_of("clip")(w, x, low),
+        "clamp_max": lambda w, x, high: pointwise_of("clip")(w, x, None, high),
+        "hardtanh": clipped, "relu6": lambda w, x: clipped(w, x, 0.0, 6.0), "elu": elu, "selu": selu, "celu": celu,
+        "log_sigmoid": log_sigmoid, "prelu": prelu,
+        "conv1d": convolution, "conv2d": convolution, "conv_transpose1d": transposed_convolution,
+        "conv_transpose2d": transposed_convolution, "linear": linear, "matmul": matmul, "bmm": matmul,
+        "scaled_dot_product_attention": attention,
+        "batch_norm": batch_norm, "instance_norm": instance_norm, "group_norm": group_norm, "layer_norm": layer_norm,
+        "max_pool1d": pooling(nn.MaxPool2d), "max_pool2d": pooling(nn.MaxPool2d),
+        "avg_pool1d": pooling(nn.AvgPool2d), "avg_pool2d": pooling(nn.AvgPool2d),
+        "adaptive_avg_pool1d": adaptive_average, "adaptive_avg_pool2d": adaptive_average,
+        "adaptive_max_pool1d": adaptive_max, "adaptive_max_pool2d": adaptive_max,
+        "pad": padded, "constant_pad_nd": padding("constant"),
+        **{f"{name}_pad{n}d": padding(mode) for n in (1, 2) for name, mode in (("reflection", "reflect"),
+                                                                              ("replication", "replicate"))},
+        "upsample_nearest1d": resized("nearest"), "upsample_nearest2d": resized("nearest"),
+        "upsample_linear1d": resized("bilinear"), "upsample_bilinear2d": resized("bilinear"),
+        **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_copy"), shapes.reshaped),
+        "flatten": shapes.flattened, "unflatten": shapes.unflattened,
+        "squeeze": shapes.squeezed, "unsqueeze": shapes.unsqueezed,
+        **dict.fromkeys(("transpose", "swapaxes", "swapdims", "mT"), shapes.exchanged),
+        "t": lambda w, x: shapes.exchanged(w, x, 0, 1),
+        "permute": lambda w, x, dims: w.permute(x, dims),
+        **dict.fromkeys(("cat", "concat", "concatenate"), shapes.concatenated), "stack": shapes.stacked,
+        "slice": shapes.taken, "expand": shapes.expanded,
+        **{kind: reduced(kind) for kind in ("amax", "amin", "max", "mean", "min", "sum")},
+        "softmax": over_channels(nn.Softmax), "_softmax": lambda w, x, dim, _: over_channels(nn.Softmax)(w, x, dim),
+        "log_softmax": over_channels(nn.LogSoftmax),
+        "_log_softmax": lambda w, x, dim, _: over_channels(nn.LogSoftmax)(w, x, dim),
+        "dropout": dropped(nn.Dropout), "feature_dropout": dropped(nn.Dropout2d),
+        "add": arithmetic("add"), "sub": arithmetic("subtract"),
+        "subtract": arithmetic("subtract"), "rsub": arithmetic("subtract", turned=True),
+        "mul": arithmetic("multiply"), "multiply": arithmetic("multiply"),
+        **dict.fromkeys(("div", "divide", "true_divide"), arithmetic("divide")),
+        "neg": negative, "pow": power, "square": fixed_power(2), "reciprocal": fixed_power(-1),
+        "rsqrt": fixed_power(-0.5),
+        **dict.fromkeys(("contiguous", "clone", "alias", "to", "_to_copy", "type_as", "lift_fresh", "lift_fresh_copy",
+                         "positive"), same),
+        "view_as": lambda w, x, other: w.reshape(x, other.shape, None, ""),
+    }
+
+
+RULES: Mapping[str, Rule] = _rows()
+
+
+def rule_of(operation: Any) -> tuple[Rule | None, bool]:
+    """Return what writes an operation of ATen, and whether that is one which writes over its first argument.
+
+    >>> rule_of(torch.ops.aten.add_.Tensor)[1], rule_of(torch.ops.aten.roll.default)
+    (True, (None, False))
+    """
+    if not isinstance(operation, torch._ops.OpOverload) or operation.namespace != "aten":
+        return None, False
+    name = operation._schema.name.partition("::")[2]
+    written = operation._schema.is_mutable
+    return RULES.get(name.removesuffix("_") if written else name), written
+

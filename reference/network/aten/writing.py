@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""What is written of an operation of ATen: layers that exchange files know, their names, the shapes of outputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from reference.errors import InputError
+from reference.network.hyperparameters import hyperparameters
+from reference.network.layers import INPUT, Add, Divide, Layers, Multiply, Reduce, Reshape, Subtract, Transpose
+from reference.network.pointwise import LAYERS, Clip
+from reference.network.trace import NAME
+
+Shape = tuple[int, ...]
+#: What writes an operation
+Rule = Callable[..., Any]
+#: Most letters of a layer's name
+LONGEST = 64
+#: Most dimensions of a tensor, with that of the images
+MOST = 4
+
+
+class UnsupportedError(Exception):
+    """What no operation of exchange files expresses; the text says why."""
+
+
+def only(what: str, found: Any, *wanted: Any) -> None:
+    """Refuse an argument that is none of those that are supported."""
+    if found not in wanted:
+        raise UnsupportedError(f"{what} {found}, supported is {' or '.join(str(one) for one in wanted)}")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What a layer gives, or the model's input.
+
+    Attributes
+    ----------
+    name : of the layer
+    shape : for the example, with the number of images
+    """
+
+    name: str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A parameter or buffer of the module, or a tensor that its forward makes.
+
+    Attributes
+    ----------
+    name : in the module; none of a tensor that it makes
+    value : its own, of a copy of the module
+    """
+
+    name: str
+    value: torch.Tensor
+
+
+def parameter(of: Stored | None, shape: Shape | None = None) -> nn.Parameter | None:
+    """Return a parameter for a layer: the module's own, or a view of it in another shape."""
+    if of is None:
+        return None
+    if not isinstance(of.value, nn.Parameter):
+        raise UnsupportedError(f"'{of.name or 'a tensor that it makes'}', which is no parameter, as a weight")
+    if shape is None or tuple(of.value.shape) == shape:
+        return of.value
+    return nn.Parameter(of.value.detach().view(shape), of.value.requires_grad)
+
+
+def _merged(before: Shape, after: Shape) -> int | None:
+    """The only dimension that neither those before it nor those after it have: neighbours that have become one.
+
+    >>> _merged((2, 4, 8, 9), (2, 4, 72)), _merged((2, 4, 72), (2, 4, 8, 9))
+    (2, None)
+    """
+    differ = (i for i, (n, m) in enumerate(zip(before, after, strict=False)) if n != m)
+    first = next(differ, min(len(before), len(after)))
+    behind = len(after) - first - 1
+    found = len(before) > len(after) and (not behind or after[-behind:] == before[-behind:])
+    return first if found and first < len(after) else None
+
+
+class Writer:
+    """Collects layers.
+
+    Attributes
+    ----------
+    base : name of the layer that the operation at hand is, where it is one
+    line : where the module calls it, in brackets
+
+    Parameters
+    ----------
+    buffers : of the module
+    """
+
+    def __init__(self, buffers: Mapping[str, Stored]) -> None:
+        self.base, self.line, self._buffers = "", "", buffers
+        self._layers: list[tuple[str, nn.Module]] = []
+        self._inputs: dict[str, tuple[str, ...]] = {}
+        self._sources: dict[str, str] = {}
+        self._owned: set[str] = set()
+        self._constants: dict[tuple[float, int], Tensor] = {}
+        #: One number from 0 on for each image, by the number of dimensions
+        self._small: dict[int, Tensor] = {}
+        self._rewritten = False
+
+    def add(self, layer: nn.Module, inputs: list[Tensor], shape: Shape, suffix: str = "",
+            **stored: Stored | None) -> Tensor:
+        """Add a layer, and return its output.
+
+        Parameters
+        ----------
+        suffix : of its name, where it is not what the operation is but stands beside
+        stored : where its parameters and buffers come from, by their names in the layer
+
+        Raises
+        ------
+        UnsupportedError
+            If exchange files have no such layer, or another layer has the parameter already.
+        """
+        if not all(isinstance(one, Tensor) for one in inputs):
+            raise UnsupportedError("a number or a stored tensor as an operand")
+        if not 1 <= len(shape) <= MOST or any(one.shape[0] != shape[0] for one in inputs):
+            raise UnsupportedError(f"the shape {shape}: one to {MOST} dimensions are supported, of which the first "
+                                   "stays the images'")
+        name = self._named(f"{self.base}.{suffix}" if suffix else self.base)
+        if stored:
+            name = self._claimed(name, {part: one for part, one in stored.items() if one is not None})
+        try:
+            hyperparameters(name, layer)
+        except InputError as error:
+            raise UnsupportedError(str(error)) from None
+        self._layers.append((name, layer))
+        self._inputs[name] = tuple(one.name for one in inputs)
+        self._rewritten = self._rewritten or bool(suffix)
+        return Tensor(name, shape)
+
+    def counter_of(self, mean: Stored) -> Stored | None:
+        """Return how often a normalisation has been trained, if it counts."""
+        return self._buffers.get(f"{mean.name.rpartition('.')[0]}.num_batches_tracked".lstrip("."))
+
+    def rewritten(self) -> None:
+        """Say that what is written rounds in another way than what the module calls."""
+        self._rewritten = True
+
+    def _claimed(self, name: str, stored: dict[str, Stored]) -> str:
+        """The name of the module's layer, where its parameters are the layer's own; else they have two names."""
+        for one in stored.values():
+            if one.name in self._owned:
+                raise UnsupportedError(f"layer '{one.name.rpartition('.')[0]}' is used twice; supported is each once")
+        self._owned |= {one.name for one in stored.values()}
+        owners = {one.name.rpartition(".")[0] for part, one in stored.items() if one.name.rpartition(".")[2] == part}
+        taken = {one for one, _ in self._layers}
+        if len(owners) == 1 and all(one.name.rpartition(".")[2] == part for part, one in stored.items()):
+            (owner,) = owners
+            if NAME.fullmatch(owner) and owner not in taken and owner != INPUT:
+                return owner
+        self._sources |= {f"{name}.{part}": one.name for part, one in stored.items()}
+        return name
+
+    def _named(self, wanted: str) -> str:
+        """A name that no layer has."""
+        taken = {INPUT, *(name for name, _ in self._layers)}
+        wanted = wanted[-(LONGEST - 6):].lstrip(".-") if len(wanted) > LONGEST else wanted
+        return next(one for one in itertools.chain((wanted,), (f"{wanted}_{i}" for i in itertools.count(1)))
+                    if one not in taken)
+
+    def layers(self, output: Tensor) -> Layers:
+        """Return those that the output needs; one that has parameters stays, for others to complain of."""
+        needed, found = {output.name}, []
+        for name, layer in reversed(self._layers):
+            if name in needed or any(True for _ in layer.parameters()):
+                needed |= set(self._inputs[name])
+                found.append((name, layer))
+        names = {name for name, _ in found}
+        return Layers(reversed(found), {name: one for name, one in self._inputs.items() if name in names},
+                      self._sources, self._rewritten)
+
+    # --- what several operations are written with ------------------------------------------------------------
+
+    def reshape(self, x: Tensor, shape: Shape, left: int | None = None, suffix: str = "reshape") -> Tensor:
+        """The same numbers in another shape; the extent number `left` is what is left, in images of other sizes."""
+        if shape == x.shape:
+            return x
+        if shape[:1] != x.shape[:1] or len(shape) < 2:
+            raise UnsupportedError(f"the shape {x.shape} as {shape}: the first dimension, the images', must stay")
+        if left is None:
+            left = _merged(x.shape, shape)
+        extents = [-1 if left == i else n for i, n in enumerate(shape)]
+        return self.add(Reshape(tuple(extents[1:])), [x], shape, suffix)
+
+    def transpose(self, x: Tensor, one: int, other: int, suffix: str = "transpose") -> Tensor:
+        """Two dimensions exchanged."""
+        one, other = sorted((one % len(x.shape), other % len(x.shape)))
+        if one == other:
+            return x
+        if one == 0:
+            raise UnsupportedError("another dimension in the place of the images'")
+        shape = list(x.shape)
+        shape[one], shape[other] = shape[other], shape[one]
+        return self.add(Transpose(one, other), [x], tuple(shape), suffix)
+
+    def permute(self, x: Tensor, order: list[int]) -> Tensor:
+        """Dimensions in another order, by exchanges of two."""
+        now, wanted = list(range(len(x.shape))), [one % len(x.shape) for one in order]
+        for place, axis in enumerate(wanted):
+            at = now.index(axis)
+            if at != place:
+                x = self.transpose(x, place, at)
+                now[place], now[at] = now[at], now[place]
+        return x
+
+    def constant(self, value: float, like: Tensor) -> Tensor:
+        """A number as a tensor that is broadcast: what is far beyond both ends of a clip does not depend on the input,
+        and has no gradient.
+        """
+        if not -3e38 < value < 3e38:
+            raise UnsupportedError(f"the number {value}")
+        rank, base = len(like.shape), self.base
+        key = float(value), rank
+        if key not in self._constants:
+            shape = (like.shape[0],) + (1,) * (rank - 1)
+            self.base = f"number{rank}"
+            if rank not in self._small:
+                x = like if rank == 1 else self.add(Reduce("amax", tuple(range(1, rank)), True), [like], shape, "amax")
+                self._small[rank] = self.add(LAYERS["abs"][0](), [x], shape, "abs")
+            below = -abs(float(value)) or -1.0
+            x = self.add(Clip(below, below), [self._small[rank]], shape, "clip")
+            if value >= 0:
+                x = self.add(LAYERS["abs" if value > 0 else "relu"][0](), [x], shape, "positive")
+            self.base, self._constants[key] = base, x
+        return self._constants[key]
+
+    def binary(self, kind: str, one: Any, other: Any, suffix: str = "") -> Tensor:
+        """One of the four operations on tensors or numbers."""
+        pair = [one, other]
+        tensors = [x for x in pair if isinstance(x, Tensor)]
+        numbers = [x for x in pair if isinstance(x, (int, float)) and not isinstance(x, bool)]
+        if not tensors or len(tensors) + len(numbers) < 2:
+            raise UnsupportedError("a stored tensor as an operand")
+        pair = [x if isinstance(x, Tensor) else self.constant(x, tensors[0]) for x in pair]
+        layer = {"add": Add, "subtract": Subtract, "multiply": Multiply, "divide": Divide}[kind]
+        ranks = {len(x.shape) for x in pair}
+        if len(ranks) > 1 and any(len(x.shape) > 1 for x in pair):
+            raise UnsupportedError(f"operands of {' and '.join(str(x.shape) for x in pair)}: as many dimensions are "
+                                   "supported")
+        shape: Any = np.broadcast_shapes(*(x.shape for x in pair))
+        return self.add(layer(), pair, tuple(shape), suffix)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""What torch.export reads: what each operation is written as, names, sizes, and all obstacles at once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bridge.train.configuration import Configuration
+from reference.cli import main
+from reference.errors import InputError
+from reference.network.hyperparameters import hyperparameters
+from reference.network.layers import Layers
+from reference.network.reading import read
+from tests.helpers.networks.exported_networks import NETWORKS, Attention, Written, conv
+
+SHAPE = (2, 2, 8, 12)
+NUMBER = ["amax", "abs", "clip"]
+
+
+def layers_of(module: nn.Module, shape: tuple[int, ...] = SHAPE) -> Layers:
+    def shapes(_: Layers) -> list[tuple[int, ...]]:
+        if len(shape) < 4:
+            return [shape, (shape[0] + 1, *shape[1:])]
+        return [shape, (shape[0] + 1, *shape[1:2], shape[2] + 2, shape[3] + 4)]
+
+    return read(module, shapes, shape)
+
+
+def between(what: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
+    """Something between two convolutions, of an image or a signal."""
+    return Written(lambda m, x: m.b(what(m.a(x))), a=conv(2, 2), b=conv(2, 1))
+
+
+#: What is called, and the kinds of the layers
+WRITTEN: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], list[str]]] = {
+    "instance norm": (functional.instance_norm, ["group_norm"]),
+    "relu6": (functional.relu6, ["relu", "clip"]),
+    "hardtanh": (lambda x: functional.hardtanh(x, -0.5, 2), ["clip"]),
+    "softmax": (lambda x: x.softmax(-1), ["transpose", "softmax", "transpose"]),
+    "log-softmax": (lambda x: x.log_softmax(2), ["transpose", "log_softmax", "transpose"]),
+    "cat": (lambda x: torch.cat([x, x], 3), ["transpose", "transpose", "concat", "transpose"]),
+    "permute": (lambda x: x.permute(0, 2, 3, 1).permute(0, 3, 1, 2), ["transpose"] * 4),
+    "negative": (lambda x: -x, [*NUMBER, "multiply"]),
+    "multiple": (lambda x: 0.1 * x, [*NUMBER, "abs", "multiply"]),
+    "difference": (lambda x: 1 - x, [*NUMBER, "abs", "subtract"]),
+    "sum with a multiple": (lambda x: torch.add(x, x, alpha=2), [*NUMBER, "abs", "multiply", "add"]),
+    "nothing added": (lambda x: x + 0, [*NUMBER, "relu", "add"]),
+    "square": (lambda x: x ** 2, ["multiply"]),
+    "cube": (lambda x: x.pow(3), ["multiply", "multiply"]),
+    "hardsigmoid": (functional.hardsigmoid, [*NUMBER, "abs", "add", "clip", "clip", "clip", "abs", "divide"]),
+    "hardswish in place": (lambda x: functional.hardswish(x, True),
+                           [*NUMBER, "abs", "add", "clip", "clip", "multiply", "clip", "abs", "divide"]),
+    "selu": (functional.selu, ["elu", *NUMBER, "abs", "multiply"]),
+    "size as numbers": (lambda x: x.view(x.size(0), x.size(1), x.size(2) * x.size(3)).view_as(x), ["reshape"] * 2),
+    "squeezed": (lambda x: x.unsqueeze(1).squeeze(1), []),
+    "interpolated to a size": (lambda x: functional.interpolate(functional.max_pool2d(x, 2), x.shape[2:]),
+                               ["max_pool2d", "upsample_nearest2d"]),
+    "average of all": (lambda x: functional.avg_pool2d(x, x.shape[2:]) + x, ["global_avg_pool2d", "add"]),
+    "identities": (lambda x: x.contiguous().clone().to(x.dtype)[:, :].expand_as(x) if x.size(0) else x, []),
+}
+
+
+@pytest.mark.parametrize("name", [one for one in WRITTEN if one != "squeezed"])
+def test_it_is_written_as(name: str) -> None:
+    what, kinds = WRITTEN[name]
+    layers = layers_of(between(what))
+    found = [kind for kind, _ in (hyperparameters(*one) for one in layers)]
+    inside = found[found.index("conv2d") + 1:-1]
+    assert inside == kinds and found[-1] == "conv2d"
+    assert (found[0] == "reshape") == (name == "size as numbers")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_it_is_proved(name: str) -> None:
+    """In both modes, with gradients and without, for two batches; torch.fx refuses each of them."""
+    make, shape = NETWORKS[name]
+    module = make()
+    with pytest.raises(InputError, match=r"torch\.export may read it"):
+        read(module, lambda _: [shape])
+    layers = layers_of(module, shape)
+    values = module.state_dict()
+    assert {layers.source(name, part) for name, layer in layers for part in layer.state_dict()} == set(values)
+
+
+def test_names_are_those_of_modules_and_else_of_calls() -> None:
+    module = nn.Sequential(conv(2, 4), Attention(4, 2))
+    names = [name for name, _ in layers_of(module, (2, 2, 4, 6))]
+    assert names[:4] == ["input_shape", "0", "1.flatten", "1.transpose"]
+    assert {"1.norm", "1.q", "1.k", "1.v", "1.out", "1.scaled_dot_product_attention", "1.add"} < set(names)
+
+
+def test_a_weight_without_a_layer_gets_a_name_and_a_source() -> None:
+    module = Written(lambda m, x: functional.conv2d(x, m.w) * 2, w=nn.Parameter(torch.randn(3, 2, 3, 3)))
+    layers = layers_of(module)
+    assert layers[0][0] == "conv2d" and layers.sources == {"conv2d.weight": "w"} and layers[0][1].weight.shape[0] == 3
+
+
+def test_all_obstacles_are_named_with_their_lines() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = torch.roll(m.a(x), 1, 2)
+        z = m.a2(x).sin()
+        y = (y + z) * m.g
+        return m.b(y)[:, :, 1:]
+
+    module = Written(forward, a=conv(2, 2), a2=conv(2, 2), b=conv(2, 1), g=nn.Parameter(torch.ones(1)))
+    with pytest.raises(InputError) as error:
+        layers_of(module)
+    text = str(error.value)
+    assert text.startswith("the model has 4 obstacles: roll: there is no such operation in exchange files")
+    found = [one.partition(" (")[0] for one in text.split("; ")]
+    assert found[1:] == ["sin: there is no such operation in exchange files", "mul: a stored tensor as an operand",
+                         "slice: a part of a tensor"]
+    assert text.count("test_exported.py, line ") == 4 and "\n" not in text
+
+
+def of_one(what: Callable[[Any, torch.Tensor], Any], **parts: Any) -> Callable[[], nn.Module]:
+    """What makes a module of a convolution and other parts."""
+    return lambda: Written(what, a=conv(2, 2), **parts)
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "a stored operand": (of_one(lambda m, x: 2 * m.a(x) * m.g, g=nn.Parameter(torch.ones(1))),
+                         r"1 obstacle: mul: a stored tensor as an operand .*line"),
+    "a part": (of_one(lambda m, x: 2 * m.a(x)[:, :, 1:]), "slice: a part of a tensor"),
+    "two outputs": (of_one(lambda m, x: (m.a(x), x * 2)), "it gives 2 outputs, supported is one tensor"),
+    "used twice": (of_one(lambda m, x: 2 * m.a(m.a(x))), "conv2d: layer 'a' is used twice"),
+    "over the images": (of_one(lambda m, x: 2 * m.a(x).mean(0, keepdim=True)), "mean: over the images, too"),
+    "another type": (of_one(lambda m, x: 2 * m.a(x).double()), r"it computes in torch\.float32 and torch\.float64"),
+    "a value": (of_one(lambda m, x: m.a(x) if x.sum() > 0 else x), "on the values of tensors"),
+    "the mode": (of_one(lambda m, x: m.a(x) * 2 if m.training else m.a(x)), "differs in evaluation"),
+    "many images": (of_one(lambda m, x: m.a(x) * len(x)), "output differs as it is"),
+    "no gradients": (of_one(lambda m, x: m.a(x.detach()) * 2), "the gradient of the input differs"),
+    "running statistics": (lambda: nn.Sequential(conv(2, 2), nn.InstanceNorm2d(2, track_running_stats=True)),
+                           r"instance_norm: track_running_stats True, supported is False \(layer '1', InstanceNorm2d"),
+    "a chunk": (of_one(lambda m, x: 2 * m.a(x).chunk(2, 1)[1]), r"1 obstacle: chunk: .*its part s.* line \d+"),
+    "a stored tensor, reshaped": (of_one(lambda m, x: m.a(x) + m.g.view(1, 1, 1, 1), g=nn.Parameter(torch.ones(1))),
+                                  r"2 obstacles: view: a stored tensor as an operand .*line \d+"),
+    "three dimensions": (lambda: nn.Sequential(nn.Conv3d(2, 2, 1)), r"conv3d: .*\(layer '0', Conv3d\)"),
+    "counter": (of_one(lambda m, x: m.a(x) * 2 if setattr(m, "calls", m.calls + 1) is None else x, calls=3),
+                "changes the attribute 'calls' from 3 to "),
+    "parallel": (lambda: nn.DataParallel(nn.Sequential(conv(2, 2))), r"a DataParallel around .*its \.module"),
+    "averaged": (lambda: torch.optim.swa_utils.AveragedModel(conv(2, 2)), r"is a AveragedModel around .*its \.module"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    make, message = REFUSED[name]
+    with pytest.raises(InputError, match=message) as error:
+        layers_of(make(), (2, 2, 4, 8, 12) if name == "three dimensions" else SHAPE)
+    assert "\n" not in str(error.value)
+
+
+def test_a_name_that_files_cannot_have_is_another() -> None:
+    module = nn.Sequential(OrderedDict({"\u03c3": conv(2, 2), "last": nn.ReLU6()}))
+    layers = layers_of(module)
+    assert [name for name, _ in layers] == ["_", "last.relu", "last"]
+    assert layers.sources == {"_.weight": "\u03c3.weight", "_.bias": "\u03c3.bias"}
+
+
+@pytest.fixture
+def own_nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of a user's, which begins with a normalisation; and one that cannot be read."""
+    (tmp_path / "exported_nets.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.BatchNorm2d(3), nn.ReLU6(), nn.Conv2d(3, 1, 1))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_the_shape_of_an_image_is_said(own_nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no convolution comes first, nothing else says how many channels there are."""
+    path = str(own_nets / "own.h5")
+    options = ["--model", "exported_nets:make", "--batch", "1", "--steps", "1", "--shape"]
+    assert main([path, *options, "3,8,12"]) == 0
+    with h5py.File(path) as file:
+        assert file["batches/0/input"].shape == (1, 3, 8, 12)
+    for wrong, message in ((["3,8"], "expected C,H,W, three numbers, found '3,8'"),
+                           (["3,0,8"], "height must be >= 1, found 0"),
+                           (["3,8,8", "--size", "8"], "--size is given, and --shape"),
+                           (["1,8,8"], "torch.export cannot read the model for an input of the shape (2, 1, 8, 8): ")):
+        assert main([path, *options, *wrong]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_training_gives_an_example_as_large_as_its_crops(own_nets: Path) -> None:
+    text = """model = "exported_nets:make"
+    [data]
+    inputs = "none.npy"
+    noise2noise = "consecutive"
+    batch = 2
+    crop = [16, 16]
+    [training]
+    steps = 1"""
+    kinds = [one.kind for one in Configuration.of_text(text).network().model.layers]
+    assert kinds == ["batch_norm2d", "relu", "clip", "conv2d"]
