@@ -112,7 +112,8 @@ class _Twin:
                 for buffer in layer.buffers():
                     buffer.data = buffer.double() if buffer.is_floating_point() else buffer
         self._learned = {name: one for name, one in values.items() if one.requires_grad}
-        self._dtype = next((one.dtype for one in values.values()), torch.float32)
+        none = torch.float64 if layers.rewritten else torch.float32
+        self._dtype = next((one.dtype for one in values.values()), none)
         self._generator = torch.Generator().manual_seed(0)
         self._positive = False
 

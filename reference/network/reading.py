@@ -63,7 +63,8 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
         try:
             layers = _found(module, trace)
         except InputError as error:
-            if is_operation(module):
+            # A number has no dimension of images
+            if is_operation(module) or example == ():
                 raise
             if example is None:
                 raise InputError(f"{error}; given the shape of an input (example), torch.export may read it") from error

@@ -36,6 +36,7 @@ OTHER = {
     ("batch_norm2d", "track_running_stats"): "a file without state; from_torch reads what the module has",
     ("batch_norm2d", "training"): "a mode of the module",
     ("cross_entropy", "class_indices"): "torch tells by the target's type",
+    ("reshape", "fixed"): "a network that was read at one shape alone",
     ("constant", "warm_up"): "a schedule of its own (LinearLR)",
     ("step", "warm_up"): "a schedule of its own (LinearLR)",
     ("cosine", "warm_up"): "a schedule of its own (LinearLR)",
@@ -43,8 +44,8 @@ OTHER = {
 }
 #: Operations with defaults whose torch is a function or a method that has the same ones: none to be changed
 FUNCTIONS = {"amax", "amin", "clip", "max", "mean", "min", "sum"}
-#: Operations that torch has not
-OURS = {"spline"}
+#: Operations that torch has not, or without any default of ours
+OURS = {"reshape", "spline"}
 
 
 def defaults(made: Any) -> dict[str, Any]:

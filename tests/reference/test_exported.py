@@ -204,3 +204,9 @@ def test_a_training_gives_an_example_as_large_as_its_crops(own_nets: Path) -> No
     steps = 1"""
     kinds = [one.kind for one in Configuration.of_text(text).network().model.layers]
     assert kinds == ["batch_norm2d", "relu", "clip", "conv2d"]
+
+
+def test_what_has_no_parameters_is_proved_in_float64_too() -> None:
+    """In float32 rounding would be taken for a difference."""
+    layers = layers_of(Written(lambda m, x: x.softmax(1).softmax(-1) * x.softmax(2)), (3, 5, 7))
+    assert [name for name, _ in layers]
