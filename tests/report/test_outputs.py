@@ -103,6 +103,20 @@ def test_a_fault_of_several_operations_is_described_once(wrong: Pair) -> None:
         "\n  3. Unknown structure", "1 prediction of known faults computed in 60.0 s, when time was up"])
 
 
+def test_every_new_fault_is_told_and_the_same_says_which(wrong: Pair) -> None:
+    """Whatever stands before it, and where another fault stands between."""
+    first, *_ = EXPLAINED.explanations
+    others = [replace(EXPLAINED, name=f"grads/{i}/weight", explanations=(replace(first, detail=f"detail {i}"),))
+              for i in range(4)]
+    again = replace(EXPLAINED, name="grads/conv1/weight", operation="the filter gradient of conv1")
+    verdict = replace(wrong[1], diagnosis=Diagnosis([EXPLAINED, again, *others, again, others[3]]))
+    text = "\n".join(printed((wrong[0], verdict), 160))
+    assert_in_order(text, ["2. The same, in", "Detail 0.", "Detail 1.", "6. Kernel flipped", "Detail 3.",
+                           "7. The same as 1, in", "8. The same, in"])
+    # The first three are told whole
+    assert text.count("Explains the error to T") == 3
+
+
 @pytest.mark.parametrize("where, said", [
     ("2300 of 2304 elements: spread over the whole tensor", []), ("the number itself", []), ("", []),
     ("10 of 40 elements: spread over the whole tensor", ["Wrong: 10 of 40 elements."]),

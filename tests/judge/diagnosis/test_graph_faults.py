@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -21,7 +22,8 @@ from torch.nn import functional
 
 from bridge.common.errors import FileError
 from bridge.gradcheck.cases import CASES
-from bridge.judge.diagnosis.candidates import Case, base_of
+from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults
+from bridge.judge.diagnosis.faults.factors import factor_detail
 from bridge.judge.diagnosis.faults.graph_faults import sum_faults
 from bridge.judge.diagnosis.faults.output_faults import worked_in_place
 from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
@@ -34,6 +36,7 @@ from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.outcome import Outcome
 from bridge.operations.operation import Operation
 from bridge.operations.pointwise import Tanh
+from bridge.operations.resizing import UpsampleNearest2d
 from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters, train_graph
 from reference.export import export
 from reference.settings import ExportSettings
@@ -139,6 +142,38 @@ def test_a_second_mistake_is_told_where_the_bound_is_wider_than_its_tensor(tmp_p
     assert found.exit_code == 1 and found.diagnosis is not None
     told = {one.name: one for one in found.diagnosis.findings}
     assert {"forward/value", "grads/query/weight"} <= told.keys(), told.keys()
+
+
+def test_a_layer_of_the_same_type_is_near(tmp_path: Path) -> None:
+    """One buffer for what every normalisation keeps: the input of the first one, many operations before."""
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=Transformer, height=12, width=12, batch=3, steps=1, loss="cross_entropy"))
+    with open_pair(fixture, written(fixture, {})) as pair:
+        graph = StepGraph(pair, 0, {name: w.astype(np.float64) for name, w in pair.start.items()})
+        name = "grads/second/weight"
+        case = Case(name, graph, graph.operation(name), graph.found(name))
+        first = next(node for node in graph.model.graph.nodes if node.name == "norm").inputs[0]
+        assert any(one.detail.startswith(f"forward/{first} in place of") for one in operation_faults(case))
+
+
+def test_an_operation_s_own_window_names_a_factor() -> None:
+    """A mean of copies in the place of their sum, where there are as many channels."""
+    right = Formula((2, 4, 6, 6), UpsampleNearest2d("it", (2, 2)), (Predicted(np.ones((2, 4, 3, 3))),), {})
+    pair: Any = SimpleNamespace(batch_shape=(2, 4, 3, 3), output_shape=(2, 4, 6, 6))
+    graph: Any = SimpleNamespace(pair=pair)
+    dimensions = Case("grads/first/output", graph, right, np.ones(1)).dimensions
+    assert factor_detail(0.25, dimensions) == "times 0.25 (1/scale_factor, scale_factor = 4)"
+
+
+def test_an_output_that_is_overwritten_is_told(fixture: Path) -> None:
+    """A sum in the place of what it adds."""
+    with h5py.File(fixture) as file:
+        result = written(fixture, {"forward/tanh": file[STEP + "forward/add"][()]})
+    verdict = judge(fixture, result, adequacy=False).verdict
+    assert verdict.diagnosis is not None
+    first = verdict.diagnosis.findings[0]
+    assert first.name == "forward/tanh"
+    assert "it holds forward/add: that was computed in its place" in first.explanations[0].detail
 
 
 def rectified() -> nn.Module:
