@@ -210,3 +210,11 @@ def test_what_has_no_parameters_is_proved_in_float64_too() -> None:
     """In float32 rounding would be taken for a difference."""
     layers = layers_of(Written(lambda m, x: x.softmax(1).softmax(-1) * x.softmax(2)), (3, 5, 7))
     assert [name for name, _ in layers]
+
+
+def test_pixels_that_are_merged_leave_the_size_open() -> None:
+    """Their number is what is left in images of other sizes."""
+    module = Written(lambda m, x: m.b(x.reshape(x.shape[0], 2, x.shape[2] * x.shape[3]).amax(2)), b=nn.Linear(2, 3))
+    layers = layers_of(module)
+    assert "input_shape" not in [name for name, _ in layers]
+    assert [layer.shape for _, layer in layers if hasattr(layer, "shape")] == [(2, -1)]

@@ -325,3 +325,19 @@ def test_a_gradient_that_a_sum_sends_on_is_not_overwritten(fixture: Path, tmp_pa
         graph = StepGraph(pair, 0, pair.start)
         found = graph.found("grads/add/output")
         assert not list(worked_in_place(base_of(graph.operation("grads/add/output")), graph, "grads/add/output", found))
+
+
+def averaged() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 1, 1))
+
+
+def test_a_factor_gives_way_to_what_makes_it(tmp_path: Path) -> None:
+    """A mean over one number less is no factor of unknown meaning."""
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=averaged, height=9, width=8, batch=2, steps=1))
+    with h5py.File(fixture) as file:
+        result = written(fixture, {"forward/1": file[STEP + "forward/1"][()] * np.float64(42 / 41)})
+    verdict = judge(fixture, result, adequacy=False).verdict
+    assert verdict.diagnosis is not None
+    first = verdict.diagnosis.findings[0].explanations[0]
+    assert [one.key for one in first.kinds] == ["count"] and "42 - 1 = 41 in place of 42" in first.detail
