@@ -175,7 +175,7 @@ def _made_so(case: Case, one: Explanation) -> Iterator[Prediction]:
     for formula in formulas if setting else ():
         if setting and setting[1] in formula.numbers:
             yield formula.with_number(setting[1], float(setting[2]))
-    nothing = Target(np.zeros(0, int), np.zeros(0), np.zeros(0), case.graph.arithmetic.u)
+    nothing = Target(np.zeros(0, int), np.zeros(0), np.zeros(0), np.zeros(0), case.graph.arithmetic.u)
     stages = (stage for formula in formulas for stage in altered_formulas(formula, nothing))
     for other in itertools.chain(operation_faults(case), itertools.chain.from_iterable(stages)):
         if (other.kinds, other.detail) == (one.kinds, one.detail):

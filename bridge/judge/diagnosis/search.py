@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bridge.judge.diagnosis.altered.engine import altered_formulas
-from bridge.judge.diagnosis.altered.formulas import formulas_of
+from bridge.judge.diagnosis.altered.formulas import Altered, formulas_of
 from bridge.judge.diagnosis.altered.numbers import Target
+from bridge.judge.diagnosis.altered.parts import Cropped, cropped
 from bridge.judge.diagnosis.altered.updates import Update
 from bridge.judge.diagnosis.candidates import Case, base_of, operation_faults, rare_operation_faults
 from bridge.judge.diagnosis.catalogue import kind
@@ -45,14 +46,16 @@ Array = np.ndarray
 
 #: T on the sample above which a hypothesis is rejected: the sample's bound is coarser than that of all elements
 REJECTED = 16.0
-#: Hypotheses that are confirmed although all were rejected
-NEAREST = 3
+#: Hypotheses that are confirmed although all were rejected, and numbers from which on that waits for the end
+NEAREST, LARGE = 3, 2**17
 #: A hypothesis must explain most of the error, also where that is hardly above the bound
 FRACTION = 1 / 3
 #: Multiplications of a filter gradient from which on hypotheses are tried on few channels first
 COSTLY = 2**28
 #: Explanations that are named together, and hypotheses that are confirmed; more would say no more
 MOST_NAMED, MOST_CONFIRMED = 12, 48
+#: Seconds for what is confirmed at a time, of a formula that takes long fewer
+CONFIRMING = 4.0
 #: Numbers from which on a prediction is not near all of them by chance
 MANY = 16
 #: Rules of optimisers, which explain more than this share of the error, or nothing
@@ -76,6 +79,11 @@ TRYING = 5 / 6
 class Tried:
     """A hypothesis, its T on the sample (of all elements once it is confirmed), what it predicts there, and what it
     leaves of the error there.
+
+    Attributes
+    ----------
+    confirmed : it was compared with all elements
+    enough : all of them say so
     """
 
     hypothesis: Hypothesis
@@ -83,6 +91,7 @@ class Tried:
     predicted: Array
     rest: float
     confirmed: bool = False
+    enough: bool = False
 
 
 @dataclass
@@ -96,6 +105,8 @@ class Search:
     given : the same of making hypotheses
     trying : the same; of making pairs of hypotheses it is earlier, see `TWO_FAULTS`
     cut : something was left out because the time that was asked for was up
+    last : nothing else will be tried
+    most : hypotheses that are confirmed at a time
     t : T of the candidate
     truth : the right tensor
     place : where it is wrong
@@ -114,10 +125,11 @@ class Search:
     def __post_init__(self) -> None:
         start = now()
         self.given = self.trying = start + TRYING * (self.deadline - start)
-        self.cut = False
+        self.cut = self.last = False
         case = self.case
         self.arithmetic = case.graph.arithmetic
         self.truth: Predicted = case.right.full(self.arithmetic)
+        self.most = max(NEAREST, min(MOST_CONFIRMED, int(CONFIRMING / max(now() - start, 1e-9))))
         self.found = case.found.reshape(-1)
         self.t = self.t_of(self.truth)
         self.limit = min(1.0, self.t * FRACTION)
@@ -126,6 +138,7 @@ class Search:
         error = np.zeros(1) if self.truth.error is None else self.truth.error
         self.bound = np.broadcast_to(error, self.truth.value.shape).reshape(-1)[self.sample]
         self.right = self.truth.value.reshape(-1)[self.sample]
+        self.sampled = Target(self.sample, self.target, self.right, self.bound, self.arithmetic.u, lambda: self.late)
 
     @property
     def wrong(self) -> Array:
@@ -178,6 +191,8 @@ class Search:
                 accepted = [place.explanation]
             if not accepted and np.isfinite(self.target).all():
                 accepted = (unobserved(self) if unobserved else []) or self._after(self._two_faults)
+                self.last = True
+                accepted = accepted or self._accepted()
         return accepted, self._runner_up(accepted)
 
     @property
@@ -247,14 +262,38 @@ class Search:
         """
         formulas = formulas_of(self.case.right, self.case.updating)
         limit, self.trying = self.trying, min(self.trying, now() + ALTERING)
-        target = Target(self.sample, self.target, self.bound, self.arithmetic.u, lambda: self.late)
-        # The simplest things of every part of a sum come before less simple ones of the first
-        for stages in itertools.zip_longest(*(altered_formulas(formula, target) for formula in formulas), fillvalue=()):
-            self._try(itertools.chain(*stages))
-            self.tried = _without_the_same(self.tried)
-            if self.late or not all(_is_a_factor(one) for one in self._accepted()):
-                break
+        error = np.zeros(1) if self.truth.error is None else self.truth.error
+        every = replace(self.sampled, sample=np.arange(self.found.size), found=self.found,
+                        right=self.truth.value.reshape(-1),
+                        bound=np.broadcast_to(error, self.truth.value.shape).reshape(-1))
+        parts = [cropped(one, self.truth.value.reshape(self.case.right.shape), self.wrong, every) for one in formulas]
+        if not self._alter([one for one in parts if one is not None]):
+            self._alter(formulas)
         self.trying = limit
+
+    def _alter(self, formulas: Sequence[Altered | Cropped]) -> bool:
+        """Return whether something explains more than a factor."""
+        made = [altered_formulas(one, one.target if isinstance(one, Cropped) else self.sampled) for one in formulas]
+        # The simplest things of every part of a sum come before less simple ones of the first
+        for stages in itertools.zip_longest(*made, fillvalue=()):
+            for formula, stage in zip(formulas, stages, strict=True):
+                self._try(self._seen_in(formula, stage) if isinstance(formula, Cropped) else stage)
+            self.tried = _without_the_same(self.tried)
+            if not all(_is_a_factor(one) for one in self._accepted()):
+                return True
+            if self.late:
+                break
+        return False
+
+    def _seen_in(self, part: Cropped, hypotheses: Iterable[Hypothesis]) -> Iterator[Hypothesis]:
+        """What a part of the tensor does not reject."""
+        for near, one in part.seen(iter(hypotheses), REJECTED):
+            if self.late:
+                return
+            if near:
+                yield one
+            else:
+                self.count += 1
 
     def _in_a_part(self) -> None:
         """A fault of some images, channels, rows or columns alone; all that is outside of them is right."""
@@ -353,15 +392,8 @@ class Search:
         return output_faults.scaled(base, predicted, self.target, self.case.dimensions)
 
     def near(self, predicted: Array, slack: Array | float = 0.0) -> float:
-        """Return T on the sample, by the right tensor's bound where the prediction is as large; `slack` widens that."""
-        size, right = float(np.abs(predicted).max(initial=0)), float(np.abs(self.right).max(initial=0))
-        larger = max(1.0, size / right) if right > 0 else 1.0
-        ratio = np.abs(self.target - predicted) / (
-            larger * self.bound + 4 * self.arithmetic.u * np.abs(predicted) + slack
-        )
-        ratio[self.target == predicted] = 0.0
-        worst = float(ratio.max(initial=0))
-        return worst if not math.isnan(worst) else math.inf
+        """Return T on the sample."""
+        return self.sampled.near(predicted, slack)
 
     def rest(self, predicted: Array) -> float:
         """Return what a prediction at the sample leaves of the error there, in the Euclidean norm."""
@@ -383,9 +415,11 @@ class Search:
                 if now() > self.deadline:
                     self.cut = True
                     break
-                one.t, one.confirmed = self.explained(one.hypothesis.operation.full(self.arithmetic)), True
-            if one.t <= self.limit and not self._says_nothing(one) and self.says_enough(
-                    one.hypothesis.operation.full(self.arithmetic), one.t, fitted=one.hypothesis.fitted):
+                predicted = one.hypothesis.operation.full(self.arithmetic)
+                one.t, one.confirmed = self.explained(predicted), True
+                one.enough = one.t <= self.limit and not self._says_nothing(one) and self.says_enough(
+                    predicted, one.t, fitted=one.hypothesis.fitted)
+            if one.enough:
                 accepted.append(Explanation(one.hypothesis.kinds, self._detail(one.hypothesis), one.t, rest=one.rest))
         best = min((one.rest for one in accepted), default=0.0)
         return [one for one in accepted if one.rest <= MOSTLY or one.rest <= 3 * best]
@@ -409,9 +443,9 @@ class Search:
     def _likely(self) -> list[Tried]:
         """What the sample does not reject, the simplest first; when time is up, only the nearest few."""
         known = sorted((one for one in self.tried if math.isfinite(one.t)), key=lambda one: one.t)
-        likely = [one for one in known if one.t <= REJECTED][:MOST_CONFIRMED]
+        likely = [one for one in known if one.t <= REJECTED][:self.most]
         # Where bounds differ much between elements, those of the right places say little of other places
-        if not likely or self.late:
+        if (not likely and (self.last or self.found.size <= LARGE)) or self.late:
             likely = known[:NEAREST]
         if self.late and self.costly:
             # To confirm one takes seconds, and there the bounds of a sample are those of all

@@ -650,6 +650,9 @@ class Choice:
         """Return `yes` where it is true and `no` elsewhere; where it is in doubt both are inside the bound."""
         some = yes if isinstance(yes, Bounded) else no
         assert isinstance(some, Bounded)
+        if not some.arithmetic.bounds:
+            pair = (one.value if isinstance(one, Bounded) else one for one in (yes, no))
+            return Bounded(np.where(self.true, *pair), 0.0, some.arithmetic)
         (a, e_a), (b, e_b) = (
             (np.broadcast_to(one.value, self.true.shape), np.broadcast_to(one.error, self.true.shape))
             if isinstance(one, Bounded) else (np.full(self.true.shape, one), np.zeros(self.true.shape))

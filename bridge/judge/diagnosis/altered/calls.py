@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bridge.judge.diagnosis.altered.kept import Kept
 from bridge.judge.oracle.bounded import Bounded, Choice
 from bridge.judge.oracle.primitives import watched
 
@@ -186,10 +187,12 @@ class Altering:
     Attributes
     ----------
     changes : by the place of the call
+    kept : what the calls gave without changes
     """
 
     changes: Mapping[int, Change | Instead]
     other_way: bool = False
+    kept: Kept | None = None
     count: int = 0
     _numbers: dict[Source, Any] = field(default_factory=dict)
 
@@ -199,7 +202,10 @@ class Altering:
         change = self.changes.get(at)
         if isinstance(change, Instead):
             given = tuple(self._numbers[change.source] if i == change.operand else one for i, one in enumerate(given))
-        found = (change(lambda *g: method(*g, **named), *given) if callable(change) else method(*given, **named))
+        known, found = (False, None) if change is not None or self.kept is None else self.kept.at(
+            at, method.__name__, (given, named))
+        if not known:
+            found = change(lambda *g: method(*g, **named), *given) if callable(change) else method(*given, **named)
         self.keep(at, given, found)
         return found
 
@@ -237,12 +243,12 @@ def calls_of(formula: Callable[[], Bounded], settings: Mapping[float, str], *, o
         return recorder.before(formula())
 
 
-def with_changes(formula: Callable[..., Any], changes: Mapping[int, Change | Instead], other_way: bool = False
-                 ) -> Callable[..., Any]:
-    """Return a formula some of whose calls do something else."""
+def with_changes(formula: Callable[..., Any], changes: Mapping[int, Change | Instead], kept: Kept, *,
+                 other_way: bool = False) -> Callable[..., Any]:
+    """Return a formula some of whose calls do something else; `kept` is for all formulas that are made of this one."""
 
     def altered(*given: Any) -> Any:
-        altering = Altering(changes, other_way)
+        altering = Altering(changes, other_way, kept.of(formula, given, other_way=other_way))
         altering.keep(GIVEN, _flat(given), None)
         with watched(altering):
             return formula(*given)

@@ -14,13 +14,14 @@ from bridge.judge.diagnosis.altered.fits import altered_hypothesis, constants, s
 from bridge.judge.diagnosis.altered.formulas import Altered, Part
 from bridge.judge.diagnosis.altered.mixed_up import other_numbers, other_order
 from bridge.judge.diagnosis.altered.numbers import Target, fewer_bits
+from bridge.judge.diagnosis.altered.parts import Cropped
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses
 
 #: Calls that are altered alike, all or two of them, up to which pairs are tried
 ALIKE = 8
 
 
-def as_a_whole(formula: Altered) -> Hypotheses:
+def as_a_whole(formula: Altered | Cropped) -> Hypotheses:
     """Yield what another operation makes, this one with another setting, of other operands, or in another order."""
     for said, operation in formula.others():
         yield altered_hypothesis(formula.family, said, operation)
@@ -30,7 +31,7 @@ def as_a_whole(formula: Altered) -> Hypotheses:
         yield altered_hypothesis("function", said, formula.altered(changes))
 
 
-def altered_formulas(formula: Altered, target: Target) -> Iterator[Hypotheses]:
+def altered_formulas(formula: Altered | Cropped, target: Target) -> Iterator[Hypotheses]:
     """Yield what a formula gives with one call altered, then with several alike, then by another way to compute it.
 
     Parameters
@@ -41,12 +42,13 @@ def altered_formulas(formula: Altered, target: Target) -> Iterator[Hypotheses]:
     ------
     hypotheses : stages; the later ones say less simple things
     """
-    through = formula.through if isinstance(formula, Part) else ""
+    whole = formula.whole if isinstance(formula, Cropped) else formula
+    through = whole.through if isinstance(whole, Part) else ""
     for stage in _stages(formula, target):
         yield (replace(one, detail=through + one.detail) for one in stage)
 
 
-def _stages(formula: Altered, target: Target) -> Iterator[Hypotheses]:
+def _stages(formula: Altered | Cropped, target: Target) -> Iterator[Hypotheses]:
     yield as_a_whole(formula)
     yield settings(formula, target)
     for other_way in (False, True):
@@ -66,7 +68,7 @@ def _of_call(call: Call, extents: Extents) -> Iterator[Alteration]:
     yield from fewer_bits(call)
 
 
-def _alike(formula: Altered, made: list[tuple[Call, Alteration]], other_way: bool) -> Hypotheses:
+def _alike(formula: Altered | Cropped, made: list[tuple[Call, Alteration]], other_way: bool) -> Hypotheses:
     """Several calls that do the same instead: all of them, or two."""
     groups: dict[tuple[str, str], list[tuple[Call, Alteration]]] = {}
     for call, one in made:

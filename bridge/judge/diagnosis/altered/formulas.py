@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from bridge.judge.diagnosis.altered.alteration import Extents
 from bridge.judge.diagnosis.altered.calls import Call, Change, Instead, calls_of, settings_of, with_changes
+from bridge.judge.diagnosis.altered.kept import Kept
 from bridge.judge.diagnosis.altered.operands import changes
 from bridge.judge.diagnosis.altered.others import (
     OF_SHAPE,
@@ -55,6 +56,7 @@ class Evaluated:
     """
 
     right: Formula | Criterion
+    _kept: dict[tuple[str, bool], Kept] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def _owner(self) -> Any:
@@ -69,7 +71,8 @@ class Evaluated:
         """Return what makes the tensor when some calls do something else."""
         owner = self._owner
         names = ("forward", "backward", "new_state") if isinstance(self.right, Formula) else ("forward", "backward")
-        methods = {name: with_changes(getattr(owner, name), made, other_way) for name in names}
+        methods = {name: with_changes(getattr(owner, name), made, self._kept.setdefault((name, other_way), Kept()),
+                                      other_way=other_way) for name in names}
         return self.with_owner(changed(owner, **methods))
 
     def calls(self, *, other_way: bool = False) -> list[Call]:
@@ -204,7 +207,7 @@ class Part:
     whole: Joined
     at: int
 
-    @property
+    @cached_property
     def _formula(self) -> Evaluated:
         part = self.whole.parts[self.at]
         assert isinstance(part, Formula)

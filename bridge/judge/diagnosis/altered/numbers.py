@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,21 +39,37 @@ DIGITS, SIMPLE = 1e-4, 1e-2
 
 @dataclass(frozen=True)
 class Target:
-    """What a constant is fitted to.
+    """What predictions are compared with, and constants are fitted to.
 
     Attributes
     ----------
     sample : flat indices
-    found, bound : what is there at these, and the bound of the right tensor
+    found, right, bound : what is there at these, what is right, and its bound
     u : unit roundoff
     late : says whether time is up
     """
 
     sample: Array
     found: Array
+    right: Array
     bound: Array
     u: float
     late: Callable[[], bool] = bool
+
+    def of(self, places: Array) -> Target:
+        """Return some of its elements."""
+        return replace(self, sample=self.sample[places], found=self.found[places], right=self.right[places],
+                       bound=self.bound[places])
+
+    def near(self, predicted: Array, slack: Array | float = 0.0) -> float:
+        """Return T of the elements, by the right tensor's bound where the prediction is as large; `slack` widens that.
+        """
+        size, right = float(np.abs(predicted).max(initial=0)), float(np.abs(self.right).max(initial=0))
+        larger = max(1.0, size / right) if right > 0 else 1.0
+        ratio = np.abs(self.found - predicted) / (larger * self.bound + 4 * self.u * np.abs(predicted) + slack)
+        ratio[self.found == predicted] = 0.0
+        worst = float(ratio.max(initial=0))
+        return worst if not math.isnan(worst) else math.inf
 
 
 def fewer_bits(call: Call) -> Alterations:
@@ -92,7 +108,7 @@ def fitted(start: float, predict: Predict, target: Target) -> tuple[float, float
     Examples
     --------
     >>> x = np.linspace(1.0, 2.0, 5)
-    >>> target = Target(np.arange(5), np.exp(0.5 * x), 1e-9 + 0 * x, 2.0**-24)
+    >>> target = Target(np.arange(5), np.exp(0.5 * x), np.exp(x), 1e-9 + 0 * x, 2.0**-24)
     >>> round(fitted(1.0, lambda c: np.exp(c * x), target)[0], 6)
     0.5
     """

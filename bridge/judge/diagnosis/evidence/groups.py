@@ -16,14 +16,15 @@ from bridge.judge.diagnosis.predictions.operations import Predicted
 
 #: Channels, or groups, that are given in words
 MOST = 4
-#: Groups up to which each is given the operands of the others, and products of a filter gradient
-MOST_GROUPS, COSTLY = 16, 2**24
+#: Groups up to which each is given the operands of the others, and products of all filter gradients of that
+MOST_GROUPS, COSTLY = 16, 2**28
 
 
 def across_groups(view: View, case: Case) -> Iterator[Seen]:
     """Yield which channels each output channel reads: its kernel is solved for over the channels of all groups."""
     right = case.right
-    if isinstance(right, Filter) and 1 < right.layer.groups <= MOST_GROUPS and right.products <= COSTLY:
+    if isinstance(right, Filter) and 1 < right.layer.groups <= MOST_GROUPS and (
+            right.layer.groups * right.products <= COSTLY):
         yield from _operands_of_others(view, right)
     if not isinstance(right, Forward | Data) or right.layer.groups == 1:
         return

@@ -124,11 +124,15 @@ class Criterion(Prediction):
         return self.loss.scale(self.y.value.shape, self.target)
 
     def at(self, indices: Array) -> Array:
-        return self._computed(NUMBERS).value.reshape(-1)[indices]
+        return self._values.reshape(-1)[indices]
 
     def full(self, arithmetic: Arithmetic) -> Predicted:
         found = self._computed(arithmetic)
         return Predicted(found.value.reshape(self.shape), found.error.reshape(self.shape))
+
+    @cached_property
+    def _values(self) -> Array:
+        return self._computed(NUMBERS).value
 
     def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
         formula = self.loss.backward if self.gradient else self.loss.forward

@@ -227,8 +227,8 @@ def test_formulas_are_altered_until_time_is_up() -> None:
     search = Search(Case("forward/it", graph, right, np.asarray(found, np.float32).astype(float)), now())
     search._altered()
     assert search.tried == [] and search.count == 0 and search.cut
-    assert fitted(1.0, lambda number: pytest.fail("evaluated"), Target(np.arange(4), X[0, 0, 0], X[0, 0, 0], 0.0,
-                                                                      lambda: True)) is None
+    late = Target(np.arange(5), *[X[0, 0, 0]] * 3, 0.0, lambda: True)
+    assert fitted(1.0, lambda number: pytest.fail("evaluated"), late) is None
 
 
 def test_every_primitive_says_what_it_may_do_instead() -> None:

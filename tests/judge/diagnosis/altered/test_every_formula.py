@@ -50,12 +50,14 @@ def check(right: Formula | Criterion) -> int:
     shape = right._computed(EXACT).value.shape
     right, count = right.replaced(shape=shape), 0
     # Nothing is fitted to so few numbers
-    target = Target(np.arange(2), np.zeros(2), np.ones(2), 2.0**-24)
+    target = Target(np.arange(2), np.zeros(2), np.zeros(2), np.ones(2), 2.0**-24)
     with np.errstate(all="ignore"):
         for stage in altered_formulas(Evaluated(right), target):
             for one in stage:
                 found = one.operation.full(Arithmetic(2.0**-24))
                 assert found.value.shape == shape and found.error is not None, one.detail
+                # By what the calls before gave
+                assert np.allclose(one.operation.values(), found.value, rtol=1e-12, equal_nan=True), one.detail
                 count += 1
     return count
 
