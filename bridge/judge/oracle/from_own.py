@@ -10,7 +10,7 @@ file: it differs from what is written by half a unit in the last place, u times 
   terms a fused kernel adds in another order, ``(accumulator + residual) + bias``: there it is off by u times the
   largest.
 * A number that is only copied is to the bit what was written, since rounding is monotone: what the written numbers
-  give without a rounding stays exact.
+  give without a rounding stays exact. Terms that cancel in a sum are no copy.
 """
 
 from __future__ import annotations
@@ -63,7 +63,12 @@ class FromOwn:
     def forward(self, given: Sequence[Bounded], terms: Sequence[Array | float] = ()) -> Bounded:
         """Return the output; `terms` as `last_term` has them, of those whose outputs are given."""
         ways = self._ways(given, terms if isinstance(self._node, SUMS) else ())
-        return _less_exact([self._node.forward(own, parameters) for own, parameters in ways])
+        found = _less_exact(made := [self._node.forward(own, parameters) for own, parameters in ways])
+        if isinstance(self._node, SUMS):
+            # What cancels is no copy
+            cancelled = (found.value == 0) & (given[0].value != 0)
+            found.error = np.where(cancelled, made[-1].error, found.error)
+        return found
 
     def last_term(self, given: Sequence[Bounded], rank: int) -> Array | float:
         """Return the absolute value of what is added last to make the output, an array of `rank` axes: a bias, or what

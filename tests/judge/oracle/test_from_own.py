@@ -13,8 +13,9 @@ import torch
 from bridge.judge.measure.findings import BUG_ABOVE
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.operations import Add, Conv2d, Dropout, LayerNorm, Linear, Relu
+from bridge.operations import Add, Conv2d, Dropout, LayerNorm, Linear, Relu, Subtract
 from bridge.operations.graph import INPUT, Graph
+from bridge.operations.operation import Operation as Node
 from tests.helpers.graphs import Case, Tensors, judge_step, make_case, random_graph, torch_step
 
 Array = np.ndarray
@@ -153,6 +154,25 @@ def test_sums_may_be_added_in_another_order() -> None:
     found = torch_step(case)
     found["forward/two"] = case.x + (found["forward/l"] + found["forward/m"])
     assert judge_step(case, found)["forward/two"].local <= 1
+
+
+@pytest.mark.parametrize("last", [Subtract("sub", inputs=("add", "add")), Add("sum", inputs=("add", "minus"))],
+                         ids=["difference", "sum"])
+def test_terms_that_cancel_may_be_added_in_another_order(last: Node) -> None:
+    """``(b - s) + a`` where ``s = a + b`` is written, too: what is left is the rounding of s, and not 0."""
+    minus = Subtract("minus", inputs=("zero", "add"))
+    graph = Graph([Linear("l", 64, 64), Add("add", inputs=(INPUT, "l")), Subtract("zero", inputs=(INPUT, INPUT)), minus,
+                   last] if isinstance(last, Add) else [Linear("l", 64, 64), Add("add", inputs=(INPUT, "l")), last])
+    case = make_case(graph, (64, 64), np.random.default_rng(0))
+    found = torch_step(case)
+    name = f"forward/{last.name}"
+    assert not found[name].any()
+    found[name] = (found["forward/l"] - found["forward/add"]) + case.x
+    assert found[name].any() and judge_step(case, found)[name].local <= 1
+    # One of which nothing is rounded stays exact
+    if isinstance(last, Add):
+        found["forward/minus"][0, 0] = -found["forward/minus"][0, 0]
+        assert judge_step(case, found)["forward/minus"].local > BUG_ABOVE
 
 
 def test_a_gradient_may_be_added_up_in_memory() -> None:
