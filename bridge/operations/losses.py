@@ -333,7 +333,7 @@ class CrossEntropy(Loss):
             share = self.label_smoothing / classes
             spread = self._given(found) * share if self.class_indices else share
             found = found * (1.0 - self.label_smoothing) + spread
-        return found * target.constants(self._of_classes(target.shape)) if self.weight else found
+        return found * self._weights(target) if self.weight else found
 
     def forward(self, output: Number, target: Number) -> Number:
         """Return the cross entropy of what is wanted and the output's softmax."""
@@ -358,7 +358,7 @@ class CrossEntropy(Loss):
         """Times the scale, which a program may have to add up."""
         if not (self.mean and self.class_indices):
             return self.shared(found, output.shape)
-        counted = target.moved(self._counted) * target.constants(self._of_classes(target.shape))
+        counted = target.moved(self._counted) * self._weights(target)
         return found / counted.sum(None)
 
     @staticmethod
@@ -373,6 +373,9 @@ class CrossEntropy(Loss):
         kept = target.copy()
         kept[:, self.ignore_index] = 0
         return kept
+
+    def _weights(self, target: Number) -> Number:
+        return target.constants(self._of_classes(target.shape)).named("the weights of the classes")
 
     def _of_classes(self, shape: Shape) -> Any:
         """The weights along the axis of the classes, 1 where there are none.

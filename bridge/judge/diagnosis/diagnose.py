@@ -105,6 +105,7 @@ class _Doctor:
             if finding is not None:
                 self.found[judged.name] = judged.step
                 diagnosis.findings.append(self.steps.with_state(finding))
+        diagnosis.findings = [self.steps.of_loss(one, diagnosis.findings) for one in diagnosis.findings]
         diagnosis.findings = [confirmed(one, diagnosis.findings) for one in diagnosis.findings]
         diagnosis.complete = diagnosis.complete and not diagnosis.not_searched
         diagnosis.pattern = pattern(diagnosis.findings)

@@ -159,6 +159,19 @@ class OtherSteps:
             return True
         return (one.kinds, one.detail) in {(also.kinds, also.detail) for also in search.run(search.place)[0]}
 
+    def of_loss(self, finding: Finding, others: list[Finding]) -> Finding:
+        """Return the finding of a loss with the setting that its gradient has: to one number nothing is fitted."""
+        case = None if finding.name != "loss" or finding.explanations else self._cases.case("loss", finding.step)
+        if case is None:
+            return finding
+        search = Search(case, self._cases.deadline)
+        for one in (one for other in others for one in other.explanations):
+            for made in _with_setting(case, one):
+                t = search.explained(made.full(case.graph.arithmetic))
+                if t <= search.limit:
+                    return replace(finding, explanations=(replace(one, t=t),), runner_up=None, seen=None)
+        return finding
+
     def _is_right_by(self, one: Explanation, judged: Judged) -> bool:
         """Whether a tensor that is right is what a fault would make of it, too: what shows at later steps alone."""
         case = self._cases.case_of(judged)
@@ -168,13 +181,18 @@ class OtherSteps:
         return any(search.t_of(other.full(case.graph.arithmetic)) <= 1 for other in _made_so(case, one))
 
 
-def _made_so(case: Case, one: Explanation) -> Iterator[Prediction]:
-    """What a fault, by its words, makes of another tensor."""
-    formulas = formulas_of(case.right, case.updating)
+def _with_setting(case: Case, one: Explanation) -> Iterator[Prediction]:
+    """What another setting, by the words of a fault, makes of another tensor."""
     setting = SETTING.match(one.detail)
-    for formula in formulas if setting else ():
+    for formula in formulas_of(case.right, case.updating) if setting else ():
         if setting and setting[1] in formula.numbers:
             yield formula.with_number(setting[1], float(setting[2]))
+
+
+def _made_so(case: Case, one: Explanation) -> Iterator[Prediction]:
+    """What a fault, by its words, makes of another tensor."""
+    yield from _with_setting(case, one)
+    formulas = formulas_of(case.right, case.updating)
     nothing = Target(np.zeros(0, int), np.zeros(0), np.zeros(0), np.zeros(0), case.graph.arithmetic.u)
     stages = (stage for formula in formulas for stage in altered_formulas(formula, nothing))
     for other in itertools.chain(operation_faults(case), itertools.chain.from_iterable(stages)):

@@ -102,12 +102,13 @@ def counts(call: Call, extents: Extents) -> Alterations:
                              lambda method, x, n, *rest: x * n)
         return
     usual = {count + 1: f"{count:g} + 1", **{float(n): name for n, name in extents.products.items()}}
-    usual |= {count - 1: f"{count:g} - 1", 1.0: "1, so it is a sum"}
+    usual |= {count - 1: f"{count:g} - 1", 1.0: "nothing"}
     odd = {count**2: f"{count:g}**2"}
     odd |= {float(n + by): f"{name} {by:+d}" for n, name in extents.products.items() for by in (1, -1)}
     for value, said in (odd | usual).items():
         if value > 0 and value != count:
-            words = f"divided by {said}" + ("" if said.startswith("1,") else f" = {value:g}")
-            yield Alteration("count", f"{what} is {words} in place of {count:g}",
+            words = f"divided by {said} = {value:g}" if value != 1 else "not divided"
+            instead = f"in place of {count:g}" if value != 1 else f"by {count:g}: it is a sum, not a mean"
+            yield Alteration("count", f"{what} is {words} {instead}",
                              lambda method, x, n, *rest, value=value: method(x, value, *rest), words,
                              value not in usual or value in (count / 2, 2 * count))

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bridge.judge.diagnosis.altered import arithmetic, choices, functions, sums, windows  # noqa: F401
 from bridge.judge.diagnosis.altered.alteration import MAKERS, Alteration, Extents
 from bridge.judge.diagnosis.altered.calls import Call
+from bridge.judge.diagnosis.altered.combined import Single, later, pairs, with_settings
 from bridge.judge.diagnosis.altered.fits import altered_hypothesis, constants, settings
 from bridge.judge.diagnosis.altered.formulas import Altered, Part
 from bridge.judge.diagnosis.altered.mixed_up import other_numbers, other_order
 from bridge.judge.diagnosis.altered.numbers import Target, fewer_bits
 from bridge.judge.diagnosis.altered.parts import Cropped
-from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses
+from bridge.judge.diagnosis.catalogue import kind
+from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis
 
 #: Calls that are altered alike, all or two of them, up to which pairs are tried
 ALIKE = 8
@@ -59,7 +61,26 @@ def _stages(formula: Altered | Cropped, target: Target) -> Iterator[Hypotheses]:
         yield _alike(formula, made, other_way)
         yield (altered_hypothesis("other_number", said, formula.altered(changes, other_way))
                for said, changes in other_numbers(calls, formula.given))
+        yield _combined(formula, calls, other_way)
         yield constants(formula, calls, target, other_way)
+        yield _pairs(formula, calls, made, target, other_way)
+
+
+def _combined(formula: Altered | Cropped, calls: Sequence[Call], other_way: bool) -> Hypotheses:
+    """Factors that come too late, and settings that are added elsewhere."""
+    for key, found in (("factor", later(calls)), ("constant", with_settings(calls, formula.numbers))):
+        for said, changes in found:
+            yield altered_hypothesis(key, said, formula.altered(changes, other_way))
+
+
+def _pairs(formula: Altered | Cropped, calls: Sequence[Call], made: Sequence[tuple[Call, Alteration]], target: Target,
+           other_way: bool) -> Hypotheses:
+    """Two mistakes in one formula."""
+    singles: list[Single] = [(one.key, one.said, {call.at: one.change}) for call, one in made if not one.unlikely]
+    singles += [("function", said, changes) for said, changes in other_order(calls)]
+    for keys, said, changes in pairs(formula, singles, target, other_way):
+        kinds = tuple(dict.fromkeys(map(kind, keys)))
+        yield Hypothesis(kinds, said, formula.altered(changes, other_way), fitted=True, altered=True)
 
 
 def _of_call(call: Call, extents: Extents) -> Iterator[Alteration]:

@@ -14,10 +14,11 @@ import numpy as np
 from bridge.judge.diagnosis.altered.alteration import Extents
 from bridge.judge.diagnosis.altered.calls import Call, Change, Instead, calls_of, settings_of, with_changes
 from bridge.judge.diagnosis.altered.kept import Kept
-from bridge.judge.diagnosis.altered.operands import changes
+from bridge.judge.diagnosis.altered.operands import changes, in_memory
 from bridge.judge.diagnosis.altered.others import (
     OF_SHAPE,
     along_other_axes,
+    by_running_statistics,
     fits,
     in_other_orders,
     of_another_input,
@@ -106,7 +107,7 @@ class Evaluated:
                 words = f"{right.node.kind} without the {name}, as if it were {number:g}"
                 yield "bias" if (name, number) == ("bias", 0) else "factor", words, right.with_operand(
                     name, partial(np.full_like, fill_value=number))
-            for key, what, change in changes(w.shape):
+            for key, what, change in (*changes(w.shape), *in_memory(w.shape, getattr(right.node, "groups", 1))):
                 yield _of_weight(key, what, w.ndim), f"the {name} {what}", right.with_operand(name, change)
         if right.dy is not None:
             for key, what, change in changes(right.dy.value.shape):
@@ -126,6 +127,8 @@ class Evaluated:
         if isinstance(right, Criterion):
             yield from ((words, self.with_owner(other)) for words, other in (*made, *of_another_output(owner)))
             return
+        if isinstance(owner, BatchNorm2d) and owner.training and not right.state:
+            yield from ((words, self.with_owner(other)) for words, other in by_running_statistics(owner))
         shapes = [one.value.shape for one in right.inputs]
         # In the place of an operation that keeps the shape there may be none
         keeps = owner.output_shape(*shapes) == shapes[0] and not (right.state or isinstance(right.gradient, str))
@@ -280,7 +283,7 @@ def formulas_of(right: Prediction, updating: Updating | None) -> list[Altered]:
 
 def _of_weight(key: str, what: str, rank: int) -> str:
     """The kind of the mistake where what is in another order is a weight."""
-    if rank == 2:
+    if rank == 2 or "channels" in what:
         return "in_out_swapped" if "exchanged" in what else key
     return "kernel_flipped" if "reverse" in what and rank > 2 else "taps_transposed" if (
         "exchanged" in what and rank > 2) else key

@@ -43,6 +43,19 @@ def changes(shape: tuple[int, ...]) -> Iterator[Change]:
         yield from _of_one(1, " channel")
 
 
+def in_memory(shape: tuple[int, ...], groups: int) -> Iterator[Change]:
+    """Yield kernels whose channels are read in the other order of memory, in each group.
+
+    >>> [(_, _, change)] = in_memory((4, 1, 1, 1), 2)
+    >>> change(np.arange(4.0).reshape(4, 1, 1, 1)).ravel()
+    array([0., 1., 2., 3.])
+    """
+    if len(shape) == 4 and shape[0] % groups == 0:
+        where = " of each group" if groups > 1 else ""
+        yield "in_out_swapped", f"with the input and output channels{where} exchanged in memory", lambda a: (
+            a.reshape(groups, shape[1], shape[0] // groups, *shape[2:]).swapaxes(1, 2).reshape(shape))
+
+
 def _of_one(axis: int, name: str) -> Iterator[Change]:
     for at, said in ((0, "first"), (-1, "last")):
         yield "index", f"of the {said}{name} for all", _taken(at, axis)

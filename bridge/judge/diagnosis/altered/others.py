@@ -14,6 +14,7 @@ from bridge.judge.diagnosis.faults.convolution_faults import order_detail
 from bridge.judge.diagnosis.wrong_operations.change import changed
 from bridge.operations import OPERATIONS
 from bridge.operations.losses import LOSSES, Loss
+from bridge.operations.normalization import BatchNorm2d
 from bridge.operations.operation import Gradients, Number, Operation
 
 #: What exactly, and the operation or the loss that has it
@@ -181,6 +182,23 @@ def with_state_twice(right: Operation) -> Others:
     if right.new_state_shapes():
         yield "what is kept takes in the batch twice", changed(right, new_state=lambda xs, w: right.new_state(
             xs, {**w, **right.new_state(xs, w)}))
+
+
+def by_running_statistics(right: BatchNorm2d) -> Others:
+    """Yield a normalisation by what is kept and not by the batch's, its gradient with and without the means."""
+    if not right.track_running_stats:
+        return
+    kept = replace(right, training=False)
+    for new, words in ((False, "the running statistics"), (True, "the running statistics that it has just changed")):
+        def known(x: Number, w: Mapping[str, Number], new: bool = new) -> Mapping[str, Number]:
+            return {**w, **right.new_state([x], w)} if new else w
+
+        said = f"normalised by {words}, not by those of the batch"
+        yield said, changed(right, _mean=lambda x, w, known=known: kept._mean(x, known(x, w)),
+                            _normalised=lambda x, w, known=known: kept._normalised(x, known(x, w)))
+        yield f"{said}, which are constant", changed(
+            right, forward=lambda xs, w, known=known: kept.forward(xs, known(xs[0], w)),
+            backward=lambda dy, xs, w, known=known: kept.backward(dy, xs, known(xs[0], w)))
 
 
 def fits(other: Operation, right: Operation, shapes: Sequence[tuple[int, ...]]) -> bool:

@@ -14,8 +14,8 @@ Array = np.ndarray
 #: Small numbers that somebody may have forgotten or added
 SMALL = (1.0, 2.0, 0.5, 4.0, 0.25, 3.0, 1 / 3)
 
-#: Largest denominator of a fraction that is short
-SHORT = 16
+#: Largest denominator of a fraction that is short, and how near the square of a fitted factor is to one
+SHORT, ROOT = 16, 2e-7
 
 #: Numbers to whose multiples rows of memory are padded
 PITCHES = (4, 8, 16, 32, 64, 128)
@@ -71,6 +71,8 @@ def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
     ('times 0.5 (1/2)', 'times 0.000651042 (1/N, N = 1536)')
     >>> factor_detail(3.0, {"B": 4, "H": 12}), factor_detail(0.375, {"B": 4, "C": 3})
     ('times 3 (3)', 'times 0.375 (3/8)')
+    >>> factor_detail(2**-0.5, {}), factor_detail(6**0.5, {"K": 6}), factor_detail(0.7, {})
+    ('times 0.707107 (1/sqrt(2))', 'times 2.44949 (sqrt(6), K = 6)', 'times 0.7 (no product of the dimensions)')
     """
     said = f"times {factor:.6g}"
     if said == "times 1":
@@ -88,7 +90,20 @@ def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
                 sizes = ", ".join(f"{name} = {dimensions[name]}" for name, _ in power)
                 read = f"{text}{_text(small, power)}{', ' + sizes if sizes else ''}"
                 return f"{said} ({read})"
+    square = Fraction(factor * factor).limit_denominator(SHORT)
+    if square and abs(float(square) - factor * factor) <= ROOT * factor * factor:
+        return f"{said} ({'-' * (factor < 0)}{_root(square)}{_sizes(square, dimensions)})"
     return f"{said} (no product of the dimensions)"
+
+
+def _root(square: Fraction) -> str:
+    return (f"sqrt({square.numerator})" if square.denominator == 1 else f"1/sqrt({square.denominator})"
+            if square.numerator == 1 else f"sqrt({square})")
+
+
+def _sizes(square: Fraction, dimensions: dict[str, int]) -> str:
+    """The dimension that is under a root, of a scale of attention."""
+    return next((f", {name} = {n}" for name, n in dimensions.items() if n > 2 and square in (n, Fraction(1, n))), "")
 
 
 def _rows(factor: float, dimensions: dict[str, int]) -> str:

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""Mistakes that change two calls of a formula, and statistics that are not the batch's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bridge.judge.diagnosis.altered.combined import pairs
+from bridge.judge.diagnosis.altered.formulas import formulas_of
+from bridge.judge.diagnosis.altered.numbers import Target
+from bridge.judge.diagnosis.predictions.formulas import Formula
+from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
+from bridge.operations.products import ConvTranspose2d
+from tests.judge.diagnosis.altered.test_altered import BIAS, DY, LAYERS, WEIGHT, X, explained, formula
+
+Array = np.ndarray
+OF_CHANNELS = {"weight": WEIGHT, "bias": BIAS}
+KEPT = {"running_mean": np.linspace(-1, 1, 4), "running_var": np.linspace(1, 3, 4)}
+NORM = BatchNorm2d("it", 4, eps=1e-3, track_running_stats=True)
+MEAN, VARIANCE = X.mean((0, 2, 3), dtype=float), X.var((0, 2, 3), ddof=1, dtype=float)
+#: After the batch
+CHANGED = {"running_mean": 0.9 * KEPT["running_mean"] + 0.1 * MEAN,
+           "running_var": 0.9 * KEPT["running_var"] + 0.1 * VARIANCE}
+
+
+def normalised(kept: dict[str, Array]) -> tuple[Array, Array]:
+    """X less a mean, over a deviation; and that."""
+    mean, variance = (kept[name].reshape(-1, 1, 1) for name in ("running_mean", "running_var"))
+    deviation = np.sqrt(variance + 1e-3)
+    return (X - mean) / deviation, deviation
+
+
+def first(right: Formula, found: Array) -> str:
+    """What is said of a tensor first."""
+    return explained(right, found)[0].detail
+
+
+def test_two_mistakes_in_one_formula() -> None:
+    """The annotated Transformer's layer norm: ``(x - mean) / (std + eps)``, std with n - 1."""
+    right = formula(LayerNorm("it", (5,), eps=1e-3), X, LAYERS)
+    normal = (X - X.mean(-1, keepdims=True)) / (X.std(-1, ddof=1, keepdims=True) + 1e-3)
+    assert first(right, normal * LAYERS["weight"] + LAYERS["bias"]) == (
+        "the sum of the distance from the mean**2 is divided by 5 - 1 = 4 in place of 5; and eps is added to the root "
+        "of the variance, not before it is taken")
+
+
+def test_pairs_are_of_what_comes_nearer() -> None:
+    right = formula(LayerNorm("it", (5,)), X, LAYERS)
+    (of_right,) = formulas_of(right, None)
+    value = right.values().reshape(-1)
+    every = np.arange(value.size)
+    calls = of_right.calls()
+    twice = [("factor", f"call {call.at}", {call.at: lambda method, *given: method(*given) * 2.0}) for call in calls]
+    noise = Target(every, value + np.random.default_rng(0).normal(size=value.size), value, 0 * value + 1e-6, 2.0**-24)
+    assert list(pairs(of_right, twice, noise, False)) == []
+    near = replace(noise, found=2 * value)
+    assert {said.partition(";")[0] for _, said, _ in pairs(of_right, twice, near, False)} <= {
+        f"call {call.at}" for call in calls[-3:]}
+
+
+@pytest.mark.parametrize("node", [GroupNorm("it", 2, 4), LayerNorm("it", (5,))], ids=["group", "layer"])
+def test_a_weight_that_is_multiplied_after_the_means(node: GroupNorm | LayerNorm) -> None:
+    """The gradient of a batch normalisation, whose weight is the same for all that is averaged."""
+    weights = OF_CHANNELS if isinstance(node, GroupNorm) else LAYERS
+    rows = (3, 2, -1) if isinstance(node, GroupNorm) else (3, 4, 6, 5)
+    x, dy = X.reshape(rows).astype(float), DY.reshape(rows).astype(float)
+    deviation = np.sqrt(x.var(-1, keepdims=True) + node.eps)
+    normal = (x - x.mean(-1, keepdims=True)) / deviation
+    dx = (dy - dy.mean(-1, keepdims=True) - normal * (dy * normal).mean(-1, keepdims=True)) / deviation
+    wide = weights["weight"].reshape((-1, 1, 1) if isinstance(node, GroupNorm) else (-1,))
+    assert first(formula(node, X, weights, DY, 0), dx.reshape(X.shape) * wide) == (
+        "the result is multiplied by the weight, not dy before")
+
+
+def test_a_setting_that_is_added_elsewhere() -> None:
+    right = formula(NORM, X, OF_CHANNELS | KEPT, state="running_var")
+    said = {one.detail for one in explained(right, 0.9 * KEPT["running_var"] + 0.1 * (VARIANCE + 1e-3))}
+    assert any("eps is added to" in one and "**2" in one for one in said)
+
+
+@pytest.mark.parametrize(("kept", "words"), [(KEPT, "the running statistics"),
+                                             (CHANGED, "the running statistics that it has just changed")])
+def test_a_batch_that_is_normalised_by_what_is_kept(kept: dict[str, Array], words: str) -> None:
+    normal, deviation = normalised(kept)
+    wide, shift = (OF_CHANNELS[name].reshape(-1, 1, 1) for name in ("weight", "bias"))
+    said = f"normalised by {words}, not by those of the batch"
+    parameters = OF_CHANNELS | KEPT
+    assert first(formula(NORM, X, parameters), normal * wide + shift) == said
+    assert first(formula(NORM, X, parameters, DY, "weight"), (DY * normal).sum((0, 2, 3))) == said
+    axes = (0, 2, 3)
+    with_means = DY - DY.mean(axes, keepdims=True) - normal * (DY * normal).mean(axes, keepdims=True)
+    of_input = formula(NORM, X, parameters, DY, 0)
+    assert first(of_input, with_means * wide / deviation) == said
+    assert first(of_input, DY * wide / deviation) == f"{said}, which are constant"
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_kernel_whose_channels_are_exchanged_in_memory(groups: int) -> None:
+    node = ConvTranspose2d("it", 4, 6, (3, 3), groups=groups, bias=False)
+    weight = np.random.default_rng(1).normal(size=(4, 6 // groups, 3, 3)).astype(np.float32)
+    read = weight.reshape(groups, 6 // groups, 4 // groups, 3, 3).swapaxes(1, 2).reshape(weight.shape)
+    right = formula(node, X, {"weight": weight})
+    of_each = " of each group" if groups > 1 else ""
+    assert f"the weight with the input and output channels{of_each} exchanged in memory" in {
+        one.detail for one in explained(right, right.with_operand("weight", lambda w: read).values())}
