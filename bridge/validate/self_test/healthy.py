@@ -320,8 +320,8 @@ OTHERWISE: dict[type[Node], Callable[[Any, list[Tensor], Parameters], Tensor]] =
     GeluTanh: lambda node, x, w: 0.5 * x[0] * (1 + (math.sqrt(2 / math.pi) * (x[0] + 0.044715 * x[0] ** 3)).tanh()),
     Linear: lambda node, x, w: (x[0][..., None, :] * w["weight"]).sum(-1) + w.get("bias", 0),
     Matmul: lambda node, x, w: torch.einsum("...ij,...jk->...ik", *x),
-    Prelu: lambda node, x, w: x[0].clamp(min=0) - w["weight"].reshape(-1, *[1] * (x[0].ndim - 2)) * (
-        -x[0]).clamp(min=0),
+    # By clamp the derivative at 0 would be that of both sides, added
+    Prelu: lambda node, x, w: torch.where(x[0] > 0, x[0], w["weight"].reshape(-1, *[1] * (x[0].ndim - 2)) * x[0]),
     Silu: lambda node, x, w: x[0] / (1 + (-x[0]).exp()),
     Softplus: lambda node, x, w: torch.logaddexp(node.beta * x[0], torch.zeros_like(x[0])) / node.beta,
     UpsampleNearest2d: lambda node, x, w: x[0].repeat_interleave(node.scale_factor[0], 2).repeat_interleave(

@@ -30,6 +30,11 @@ def upsample(node: UpsampleNearest2d | UpsampleBilinear2d) -> Wrong:
         return
     yield "pooling", "the image repeated as a whole, not each pixel", _with(
         node, lambda length, axis: np.tile(np.eye(length), (scale[axis], 1)))
+    for said, rounded in (("to the nearest whole number, halves up", lambda place: np.floor(place + 0.5)),
+                          ("to the nearest whole number, halves to even", np.rint), ("up", np.ceil)):
+        yield "pooling", f"the place i / scale is rounded {said}, not down", _with(
+            node, lambda length, axis, rounded=rounded: np.eye(length)[np.minimum(
+                rounded(np.arange(length * scale[axis]) / scale[axis]), length - 1).astype(int)])
 
     def first(length: int, axis: int) -> Array:
         weights = node.weights(length, axis)
