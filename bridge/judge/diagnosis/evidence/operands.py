@@ -12,7 +12,7 @@ import numpy as np
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.evidence.criteria import is_cross_entropy, target_of
 from bridge.judge.diagnosis.evidence.view import AXES, PER_NUMBER, Array, Seen, View
-from bridge.judge.diagnosis.evidence.words import factor, factors, indices
+from bridge.judge.diagnosis.evidence.words import counting, factor, factors, indices
 from bridge.judge.diagnosis.faults.output_faults import axis_names
 from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.predictions.elementwise import LossGradient, ReluBackward
@@ -422,15 +422,13 @@ def _blocks(view: View, parts: Array, word: str) -> Iterator[Seen]:
     if not off[np.ix_(images, lines)].all() or images.size == n or lines.size == size or times == 1:
         return
     rest = view.rest(columns.sum(1) + (times - 1) * columns[:, off.reshape(-1)].sum(1), n * size)
-    yield Seen(f"it is the sum in which {indices(lines, size, word)} of {indices(images, n, 'image')} count "
-               f"{'not at all' if times == 0 else f'{factor(times)} times'}",
+    yield Seen(f"it is the sum in which {indices(lines, size, word)} of {indices(images, n, 'image')} "
+               f"{counting(factor(times) if times else 0, many=True)}",
                f"how the sums of blocks of images and {word}s are put together: a block that is lost, or added twice",
                rest, n * size)
 
 
 def _weights(view: View, columns: Array, word: str) -> Iterator[Seen]:
-    from bridge.judge.diagnosis.evidence.words import factor
-
     n = columns.shape[1]
     exact = view.rest(columns.sum(1))
     weights, rest = view.solve(columns)
@@ -441,10 +439,8 @@ def _weights(view: View, columns: Array, word: str) -> Iterator[Seen]:
     chosen = weights[off]
     same = np.ptp(chosen) <= 2e-3 * max(1.0, float(np.abs(chosen).max()))
     value = float(np.round(chosen.mean(), 3)) if same else 0.0
-    times = ("not at all" if abs(value) < 2e-3 else f"{factor(value)} times") if same else (
-        f"{factors(np.round(chosen, 3))} times")
-    counts = "counts" if off.size == 1 else "count"
-    yield Seen(f"it is the sum in which {indices(off, n, word)} {counts} {times}",
+    times = 0 if same and abs(value) < 2e-3 else factor(value) if same else factors(np.round(chosen, 3))
+    yield Seen(f"it is the sum in which {indices(off, n, word)} {counting(times, many=off.size > 1)}",
                f"the loop over {word}s: its bounds, a weight or a count that belongs to one {word}", rest, n)
 
 

@@ -125,3 +125,14 @@ def factors(values: Array) -> str:
         if np.ptp(more) <= 1e-3 * abs(more[0]):
             return f"{said} (each {factor(float(more.mean()))} more than the one before)"
     return said
+
+
+def counting(times: float | str, *, many: bool) -> str:
+    """Return how often something counts in a sum; a number in words stands for itself.
+
+    >>> counting(0, many=True), counting(0, many=False), counting(2, many=True), counting("0.5", many=False)
+    ('do not count', 'does not count', 'count twice', 'counts 0.5 times')
+    """
+    if times == 0:
+        return "do not count" if many else "does not count"
+    return f"count{'' if many else 's'} {'twice' if times == 2 else f'{times} times'}"

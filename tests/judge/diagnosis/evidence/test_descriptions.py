@@ -182,7 +182,7 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
     ("corners that count twice", DB, lambda lab, g: g + lab.right(DZ)[:, :, ::8, ::11].sum((0, 2, 3)),
      "it is the sum in which the corners count twice"),
     ("a last row that is left out", DB, lambda lab, g: g - lab.right(DZ)[:, :, -1].sum((0, 2)),
-     "it is the sum in which the last row counts not at all"),
+     "it is the sum in which the last row does not count"),
     ("the diagonal of channels", DW, lambda lab, g: g * (1 - 0.5 * np.eye(*g.shape[:2]))[..., None, None],
      "where output channel and input channel are equal it is the right value times 0.5"),
     ("gradients are limited", DY, lambda lab, g: np.clip(g, -0.002, 0.002), "limited to -0.002 .. 0.002"),
@@ -206,19 +206,19 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "with its other side, around the border"),
     ("a lost block", DW, lambda lab, g: with_operand(
         lab, DW, dz=Predicted(at(lab.right(DZ), np.s_[1, :, 2:5], 0.0))),
-     "it is the sum in which rows 2 to 4 of 9 of image 1 of 4 count not at all"),
+     "it is the sum in which rows 2 to 4 of 9 of image 1 of 4 do not count"),
     ("a block that is added twice", DW, lambda lab, g: with_operand(
         lab, DW, dz=Predicted(at(lab.right(DZ), np.s_[:2, :, 5:], 2 * lab.right(DZ)[:2, :, 5:]))),
      "it is the sum in which rows 5 to 8 of 9 of images 0 to 1 of 4 count 2 times"),
     ("the pixels of a square", DB, lambda lab, g: lab.right(DZ).reshape(4, 4, -1)[:, :, :81].sum((0, 2)),
-     "it is the sum in which the pixels of each plane after the first 81 of 108 in memory (9*9) count not at all"),
+     "it is the sum in which the pixels of each plane after the first 81 of 108 in memory (9*9) do not count"),
     ("rows that two blocks sum", DB, lambda lab, g: g + lab.right(DZ)[:, :, 3:5].sum((0, 2, 3)),
      "it is the sum in which rows 3 to 4 of 9 of each plane count twice"),
     ("loops over the interior", DW, lambda lab, g: with_operand(lab, DW, dz=Predicted(
         around(lab.right(DZ)[..., 1:-1, 1:-1], (1, 1, 1, 1)))),
-     "it is the sum in which the first and last row and the first and last column of dz count not at all"),
+     "it is the sum in which the first and last row and the first and last column of dz do not count"),
     ("two sides that are left out", DB, lambda lab, g: lab.right(DZ)[..., 2:, :-1].sum((0, 2, 3)),
-     "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of each plane count not at all"),
+     "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of each plane do not count"),
     ("a ring that is added twice", DW, lambda lab, g: 2 * g - with_operand(lab, DW, dz=Predicted(
         around(lab.right(DZ)[..., 2:, :-1], (2, 0, 0, 1)))),
      "it is the sum in which rows 0 to 1 of 9 and the last column (11 of 12) of dz count twice"),
@@ -234,10 +234,10 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "each channel k holds the sum of the channels 2*k to 2*k + 1, and channels 2 to 3 of 4 are 0"),
     ("a halo that is missing below", DX, lambda lab, g: np.concatenate([
         with_operand(lab, DX, dz=Predicted(strip(lab.right(DZ), end)))[:, :, max(end - 4, 0) : end]
-        for end in (4, 8, 12)], 2), "kernel row 0 (dz 1 below) counts not at all in rows 3 and 7 of 9"),
+        for end in (4, 8, 12)], 2), "kernel row 0 (dz 1 below) does not count in rows 3 and 7 of 9"),
     ("a guard that excludes too much", Z, lambda lab, z: with_operand(lab, Z, x=Predicted(
         at(at(lab.right(A), np.s_[:, :, 0], 0.0), np.s_[..., -1], 0.0))),
-     "the first row (0 of 9) of the input counts not at all, and the last column (11 of 12) of the input counts not"),
+     "the first row (0 of 9) of the input does not count, and the last column (11 of 12) of the input does not count"),
     ("a guard that allows too much", Z, lambda lab, z: of_image(lab, row_on),
      "goes on beyond its border at the right with what memory holds there, of other channels and images too"),
     ("a corner of the border is 0", DX, lambda lab, g: at(at(g, np.s_[:, :, -1], 0.0), np.s_[..., -1], 0.0),
@@ -250,7 +250,7 @@ CASES: list[tuple[str, str, Callable[[Lab, Array], Array], str]] = [
      "pixels at the bottom, in place of 0"),
     ("a row that some taps lack", DW, lambda lab, g: at(g, np.s_[:, :, 0], with_operand(
         lab, DW, dz=Predicted(at(lab.right(DZ), np.s_[:, :, 5], 0.0)))[:, :, 0]),
-     "in the first kernel row (0 of 3) it is the sum in which row 5 of 9 counts not at all"),
+     "in the first kernel row (0 of 3) it is the sum in which row 5 of 9 does not count"),
     ("a column that is not summed", Z, lambda lab, z: at(
         z, np.s_[..., -1], lab.graph().weights["two/bias"][:, None]),
      "in the last column (11 of 12) it is the bias alone"),
@@ -280,7 +280,7 @@ def test_channels_that_are_not_summed_are_counted(lab: Lab) -> None:
     truth = case.right.full(lab.arithmetic)
     view = View(case.found, truth.value, np.asarray(truth.error), AXES["nchw"])
     one, = (one for one in reach(view, case) if one.exact)
-    assert one.said == "it is the sum in which the last output channel (3 of 4) counts not at all"
+    assert one.said == "it is the sum in which the last output channel (3 of 4) does not count"
 
 
 def test_multiples_of_which_there_are_many_are_known_to_all_their_digits(lab: Lab) -> None:

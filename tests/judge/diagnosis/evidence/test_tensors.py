@@ -142,7 +142,7 @@ def test_a_single_bias_says_what_those_of_other_layers_say(monkeypatch: pytest.M
     monkeypatch.setattr(StepGraph, "own", lambda graph, name: wrong.get(name, own(graph, name))
                         if graph.step == 0 else own(graph, name))
     found = planes(case)
-    assert found is not None and "after the first 65 of 108 in memory count not at all" in found.said
+    assert found is not None and "after the first 65 of 108 in memory do not count" in found.said
 
 
 def test_sums_of_some_images_that_are_left_from_the_step_before(lab: Lab) -> None:

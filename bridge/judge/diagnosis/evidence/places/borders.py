@@ -10,6 +10,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.evidence.view import EXACT, Array, Seen, View
+from bridge.judge.diagnosis.evidence.words import counting
 from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
 from bridge.judge.diagnosis.predictions.hypothesis import with_layer
@@ -183,20 +184,21 @@ def tiles(view: View, case: Case) -> Iterator[Seen]:
 
 
 def counted(view: View, case: Case) -> Iterator[Seen]:
-    """Yield bias gradients in which a part of the border counts twice, or not at all."""
+    """Yield bias gradients in which a part of the border counts twice, or does not count."""
     right = case.right
     if not isinstance(right, BiasGradient):
         return
     dz = np.moveaxis(right.dz.value, 1, 0)
     ends = dz[:, :, [0, -1]]
-    parts = {"the corners count": ends[..., [0, -1]], "the first row counts": dz[:, :, 0],
-             "the last row counts": dz[:, :, -1], "the first column counts": dz[..., 0],
-             "the last column counts": dz[..., -1], "the first and last row count": ends,
-             "the first and last column count": dz[..., [0, -1]]}
+    parts = {"the corners": ends[..., [0, -1]], "the first row": dz[:, :, 0],
+             "the last row": dz[:, :, -1], "the first column": dz[..., 0],
+             "the last column": dz[..., -1], "the first and last row": ends,
+             "the first and last column": dz[..., [0, -1]]}
     sides = dz[:, :, 1:-1, [0, -1]]
-    parts["the border counts"] = np.concatenate([one.reshape(len(dz), -1) for one in (ends, sides)], 1)
+    parts["the border"] = np.concatenate([one.reshape(len(dz), -1) for one in (ends, sides)], 1)
     for said, part in parts.items():
         more = part.reshape(len(dz), -1).sum(1)[view.at]
-        for times, sign in (("twice", 1), ("not at all", -1)):
-            yield Seen(f"it is the sum in which {said} {times}",
+        for times, sign in ((2, 1), (0, -1)):
+            many = "corners" in said or " and " in said
+            yield Seen(f"it is the sum in which {said} {counting(times, many=many)}",
                        "the bounds of the loops over rows and columns", view.rest(view.r + sign * more))

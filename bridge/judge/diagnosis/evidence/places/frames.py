@@ -10,7 +10,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.evidence.view import PER_NUMBER, Array, Seen, View
-from bridge.judge.diagnosis.evidence.words import indices
+from bridge.judge.diagnosis.evidence.words import counting, indices
 from bridge.judge.diagnosis.predictions.convolutions import Filter
 from bridge.judge.diagnosis.predictions.operations import Predicted
 
@@ -41,16 +41,17 @@ def frames(view: View, case: Case) -> Iterator[Seen]:
     off = whole != 1
     if (np.abs(weights - whole)[~nothing] > NEAR).any() or not off.any() or np.unique(whole[off]).size > 1:
         return
-    times = {0: "not at all", 2: "twice"}.get(int(whole[off][0]))
+    times = int(whole[off][0])
     all_rows, all_columns = (off | nothing).all(1), (off | nothing).all(0)
     both = all_rows[:, None] | all_columns
-    if times is None or not all_rows.any() or not all_columns.any() or ((off | nothing) != (both | nothing)).any():
+    if times not in (0, 2) or not all_rows.any() or not all_columns.any() or (
+            (off | nothing) != (both | nothing)).any():
         return
     said = " and ".join(
         indices(np.concatenate([np.arange(size)[piece] for piece, out in zip(pieces, lost, strict=True) if out]), size,
                 word)
         for pieces, lost, size, word in ((rows, all_rows, height, "row"), (columns, all_columns, width, "column")))
-    yield Seen(f"it is the sum in which {said} of dz count {times}",
+    yield Seen(f"it is the sum in which {said} of dz {counting(times, many=True)}",
                "the bounds of the loops over rows and columns of dz", view.rest(parts @ whole.reshape(-1), whole.size),
                whole.size)
 

@@ -11,7 +11,7 @@ import numpy as np
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.evidence.places.frames import WIDTH
 from bridge.judge.diagnosis.evidence.view import Array, Seen
-from bridge.judge.diagnosis.evidence.words import indices
+from bridge.judge.diagnosis.evidence.words import counting, indices
 from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
 from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 
@@ -66,7 +66,7 @@ def _agreed(known: list[tuple[str, Array, Array, Array]], height: int, width: in
     dz, found, error = (np.concatenate([one[i] for one in known]) for i in (1, 2, 3))
     said, parts = [], []
     for words, part in _parts(dz, height, width):
-        for times, more in (("count not at all", -1), ("count twice", 1)):
+        for times, more in ((counting(0, many=True), -1), (counting(2, many=True), 1)):
             said += [f"{one} {times}" for one in words]
             parts.append(dz.sum(1)[:, None] + more * part)
     near = np.abs(np.concatenate(parts, 1) - found[:, None]) <= 2 * error[:, None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Convolutions that count some taps not at all, or twice, in some rows and columns: halos, tiles, guards, borders."""
+"""Convolutions that leave out some taps, or count them twice, in some rows and columns: halos, tiles, borders."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.evidence.view import PER_NUMBER, Array, Seen, View
-from bridge.judge.diagnosis.evidence.words import indices, listed
+from bridge.judge.diagnosis.evidence.words import counting, indices, listed
 from bridge.judge.diagnosis.predictions.convolutions import Data, Forward
 
 #: Numbers of all patches up to which taps are told apart, and sorts of rows or columns that are said
 MANY, SORTS = 2**25, 3
 #: Distance from 0, 1 and 2 up to which the weight of a tap is one of them
 NEAR = 0.05
-TIMES = {0.0: "not at all", 2.0: "twice"}
+TIMES = (0.0, 2.0)
 #: Difference of the shares of wrong elements from which on rows or columns are told apart
 APART = 0.3
 #: Wrong elements from which on it is no chance where they are
@@ -59,7 +59,7 @@ def is_beyond(right: object, wrong: Array) -> bool:
 
 
 def _channels(view: View, sums: Array, bias: Array, right: Forward | Data) -> Iterator[Seen]:
-    """Channels that count not at all, or twice, in all that is wrong."""
+    """Channels that do not count, or count twice, in all that is wrong."""
     size = sums.shape[1]
     weights, rest = view.solve(np.concatenate([sums, np.broadcast_to(bias, view.f.shape)[:, None]], 1))
     whole = np.rint(weights[:size])
@@ -69,8 +69,8 @@ def _channels(view: View, sums: Array, bias: Array, right: Forward | Data) -> It
         return
     name = "input channel" if isinstance(right, Forward) else "output channel"
     of = "" if right.layer.groups == 1 else " of each group"
-    count = "counts" if off.size == 1 else "count"
-    yield Seen(f"it is the sum in which {indices(off, size, name)}{of} {count} {TIMES[whole[off[0]]]}",
+    times = counting(float(whole[off[0]]), many=off.size > 1)
+    yield Seen(f"it is the sum in which {indices(off, size, name)}{of} {times}",
                f"the bounds of the loop over {name}s", view.rest(sums @ whole + bias, size), size)
 
 
@@ -146,7 +146,7 @@ def _said(counts: Array, right: Forward | Data, axis: int) -> str | None:
     source, inside = _sources(right, axis, size, taps)
     lost = np.unique(source[off & inside])
     if (counts[off] == 0).all() and (off | ~inside | ~np.isin(source, lost)).all():
-        return f"{indices(lost, length, word)} of {name} count{'s' if lost.size == 1 else ''} not at all"
+        return f"{indices(lost, length, word)} of {name} {counting(0, many=lost.size > 1)}"
     sorts: dict[tuple[float, ...], list[int]] = {}
     for i in np.flatnonzero(off.any(1)):
         sorts.setdefault(tuple(counts[i]), []).append(int(i))
@@ -154,12 +154,12 @@ def _said(counts: Array, right: Forward | Data, axis: int) -> str | None:
         return ""
     parts = []
     for sort, lines in sorts.items():
-        for times, how in TIMES.items():
+        for times in TIMES:
             which = [tap for tap in range(taps) if sort[tap] == times]
             if which:
                 many = len(which) > 1
                 parts.append(f"kernel {word}{'s' if many else ''} {listed(which)}{_from(right, axis, which, name)} "
-                             f"count{'' if many else 's'} {how} in {indices(np.array(lines), size, word)}")
+                             f"{counting(times, many=many)} in {indices(np.array(lines), size, word)}")
     return " and ".join(parts)
 
 
