@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bridge.judge.diagnosis.altered.kept import Kept
+from bridge.judge.diagnosis.altered.call_results import CallResults
 from bridge.judge.oracle.bounded import Bounded, Choice
 from bridge.judge.oracle.primitives import watched
 
@@ -192,7 +192,7 @@ class Altering:
 
     changes: Mapping[int, Change | Instead]
     other_way: bool = False
-    kept: Kept | None = None
+    kept: CallResults | None = None
     count: int = 0
     _numbers: dict[Source, Any] = field(default_factory=dict)
 
@@ -243,7 +243,7 @@ def calls_of(formula: Callable[[], Bounded], settings: Mapping[float, str], *, o
         return recorder.before(formula())
 
 
-def with_changes(formula: Callable[..., Any], changes: Mapping[int, Change | Instead], kept: Kept, *,
+def with_changes(formula: Callable[..., Any], changes: Mapping[int, Change | Instead], kept: CallResults, *,
                  other_way: bool = False) -> Callable[..., Any]:
     """Return a formula some of whose calls do something else; `kept` is for all formulas that are made of this one."""
 

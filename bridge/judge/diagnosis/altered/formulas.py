@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bridge.judge.diagnosis.altered.alteration import Extents
+from bridge.judge.diagnosis.altered.call_results import CallResults
 from bridge.judge.diagnosis.altered.calls import Call, Change, Instead, calls_of, settings_of, with_changes
-from bridge.judge.diagnosis.altered.kept import Kept
 from bridge.judge.diagnosis.altered.operands import changes, in_memory
 from bridge.judge.diagnosis.altered.others import (
     OF_SHAPE,
@@ -57,7 +57,7 @@ class Evaluated:
     """
 
     right: Formula | Criterion
-    _kept: dict[tuple[str, bool], Kept] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[tuple[str, bool], CallResults] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def _owner(self) -> Any:
@@ -72,7 +72,7 @@ class Evaluated:
         """Return what makes the tensor when some calls do something else."""
         owner = self._owner
         names = ("forward", "backward", "new_state") if isinstance(self.right, Formula) else ("forward", "backward")
-        methods = {name: with_changes(getattr(owner, name), made, self._kept.setdefault((name, other_way), Kept()),
+        methods = {name: with_changes(getattr(owner, name), made, self._kept.setdefault((name, other_way), CallResults()),
                                       other_way=other_way) for name in names}
         return self.with_owner(changed(owner, **methods))
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from bridge.common.errors import BridgeError
 from bridge.judge.diagnosis.altered.alteration import Extents
+from bridge.judge.diagnosis.altered.call_results import MOST
 from bridge.judge.diagnosis.altered.calls import Call, Change, Instead
 from bridge.judge.diagnosis.altered.formulas import Altered, Evaluated, Part
-from bridge.judge.diagnosis.altered.kept import MOST
 from bridge.judge.diagnosis.altered.numbers import Target
 from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis

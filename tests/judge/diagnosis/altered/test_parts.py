@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridge.judge.diagnosis.altered import kept
+from bridge.judge.diagnosis.altered import call_results
 from bridge.judge.diagnosis.altered.formulas import Altered, formulas_of
 from bridge.judge.diagnosis.altered.numbers import Target
 from bridge.judge.diagnosis.altered.parts import LARGE, Cropped, cropped
@@ -128,14 +128,14 @@ def test_only_what_follows_from_a_changed_call_is_computed_again(monkeypatch: py
     (formula,) = formulas_of(right, None)
     calls = formula.calls()
     known: list[bool] = []
-    at = kept.Kept.at
+    at = call_results.CallResults.at
 
-    def counted(self: kept.Kept, place: int, primitive: str, given: Any) -> tuple[bool, Any]:
+    def counted(self: call_results.CallResults, place: int, primitive: str, given: Any) -> tuple[bool, Any]:
         found = at(self, place, primitive, given)
         known.append(found[0])
         return found
 
-    monkeypatch.setattr(kept.Kept, "at", counted)
+    monkeypatch.setattr(call_results.CallResults, "at", counted)
     for call in calls:
         known.clear()
         changed = formula.altered({call.at: lambda method, *given: method(*given) * 2.0})

@@ -19,7 +19,7 @@ MOST = 2**18
 
 
 @dataclass
-class Kept:
+class CallResults:
     """The results of all calls of a formula, of one set of operands.
 
     Attributes
@@ -31,7 +31,7 @@ class Kept:
     given: Any = None
     calls: list[tuple[str, Any, Any]] = field(default_factory=list)
 
-    def of(self, formula: Callable[..., Any], given: Any, *, other_way: bool) -> Kept | None:
+    def of(self, formula: Callable[..., Any], given: Any, *, other_way: bool) -> CallResults | None:
         """Return the results for some operands; None where these are too large, or have bounds, which are made once."""
         numbers = _numbers_in(given)
         if not numbers or any(one.arithmetic.bounds or one.size > MOST for one in numbers):
@@ -52,7 +52,7 @@ class Kept:
 
 @dataclass
 class _Keeping:
-    kept: Kept
+    kept: CallResults
     other_way: bool
 
     def __call__(self, method: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
