@@ -81,6 +81,9 @@ class OtherSteps:
             known = {(one.kinds, one.detail) for finding in said for one in finding.explanations}
             held = [one for one in held if not _is_fitted(one) or (one.kinds, one.detail) in known]
             return [one for one in held if self._is_of_gradient(judged, one)]
+        # What the first step alone cannot tell from something simpler, and later ones can
+        held = held or [one for one in (later[0] if later else []) if all(
+            _holds(one, step, size) for step in later) and self._is_right_by(one, judged)]
         return held or [_at(judged.step, one) for one in explanations if not _is_fitted(one)]
 
     def late(self, judged: Judged, one: Explanation) -> Explanation:

@@ -33,7 +33,7 @@ from bridge.judge.diagnosis.faults.value_faults import value_faults
 from bridge.judge.diagnosis.information import says_enough
 from bridge.judge.diagnosis.last_place import moves
 from bridge.judge.diagnosis.predictions.convolutions import Filter
-from bridge.judge.diagnosis.predictions.formulas import Criterion, EachImage, Formula, Joined
+from bridge.judge.diagnosis.predictions.formulas import Criterion, EachPart, Formula, Joined
 from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis, Read, Within, join, joined
 from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
@@ -70,7 +70,7 @@ TWO_FAULTS = 20.0
 ANYWHERE = ("precision", "naive_sum", "stale")
 GEOMETRIC = ("geometry", "same_pixel", "shifted_gradient", "padding_width")
 #: Operations of networks that are no chains, their losses, and what optimisers remember
-OF_GRAPHS = (Formula, EachImage, Joined, Criterion, Update)
+OF_GRAPHS = (Formula, EachPart, Joined, Criterion, Update)
 #: Share of the time in which hypotheses are made; in the rest the nearest are confirmed
 TRYING = 5 / 6
 

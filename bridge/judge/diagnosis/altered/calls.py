@@ -200,21 +200,25 @@ class Altering:
         """Make the call, or what is in its place."""
         at, self.count = self.count, self.count + 1
         change = self.changes.get(at)
+        self.keep(at, given, None)
         if isinstance(change, Instead):
             given = tuple(self._numbers[change.source] if i == change.operand else one for i, one in enumerate(given))
         known, found = (False, None) if change is not None or self.kept is None else self.kept.at(
             at, method.__name__, (given, named))
         if not known:
             found = change(lambda *g: method(*g, **named), *given) if callable(change) else method(*given, **named)
-        self.keep(at, given, found)
+        self.keep(at, (), found)
         return found
 
     def keep(self, at: int, given: Sequence[Any], found: Any) -> None:
-        """Keep what a call was given, or gave, where another one is to take it."""
+        """Keep what a call is given, by the formula, or gave, where another one is to take it."""
         for one in self.changes.values():
             if isinstance(one, Instead) and one.source.call == at:
                 where = one.source.argument
-                self._numbers[one.source] = found if where is None else given[where]
+                if where is None:
+                    self._numbers[one.source] = found
+                elif given:
+                    self._numbers[one.source] = given[where]
 
 
 def settings_of(one: Any) -> dict[float, str]:

@@ -13,8 +13,8 @@ from bridge.judge.diagnosis.altered.calls import Call
 from bridge.judge.diagnosis.altered.combined import Single, later, pairs, with_settings
 from bridge.judge.diagnosis.altered.fits import altered_hypothesis, constants, settings
 from bridge.judge.diagnosis.altered.formulas import Altered, Part
-from bridge.judge.diagnosis.altered.mixed_up import other_numbers, other_order
-from bridge.judge.diagnosis.altered.numbers import Target, fewer_bits
+from bridge.judge.diagnosis.altered.mixed_up import added_behind, exchanged, other_numbers, other_order
+from bridge.judge.diagnosis.altered.numbers import Target, everywhere, fewer_bits
 from bridge.judge.diagnosis.altered.parts import Cropped
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Hypothesis
@@ -67,8 +67,10 @@ def _stages(formula: Altered | Cropped, target: Target) -> Iterator[Hypotheses]:
 
 
 def _combined(formula: Altered | Cropped, calls: Sequence[Call], other_way: bool) -> Hypotheses:
-    """Factors that come too late, and settings that are added elsewhere."""
-    for key, found in (("factor", later(calls)), ("constant", with_settings(calls, formula.numbers))):
+    """Factors and terms that come too late, settings that are added elsewhere, numbers exchanged, all in fewer bits."""
+    for key, found in (("factor", later(calls)), ("constant", with_settings(calls, formula.numbers)),
+                       ("function", added_behind(calls)), ("other_number", exchanged(calls)),
+                       ("precision", everywhere(calls))):
         for said, changes in found:
             yield altered_hypothesis(key, said, formula.altered(changes, other_way))
 

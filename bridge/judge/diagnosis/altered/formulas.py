@@ -28,7 +28,7 @@ from bridge.judge.diagnosis.altered.others import (
     with_state_twice,
 )
 from bridge.judge.diagnosis.altered.updates import Update, UpdateFormula
-from bridge.judge.diagnosis.predictions.formulas import Criterion, EachImage, Formula, Joined
+from bridge.judge.diagnosis.predictions.formulas import Criterion, EachPart, Formula, Joined
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.diagnosis.wrong_operations.change import changed
@@ -72,8 +72,8 @@ class Evaluated:
         """Return what makes the tensor when some calls do something else."""
         owner = self._owner
         names = ("forward", "backward", "new_state") if isinstance(self.right, Formula) else ("forward", "backward")
-        methods = {name: with_changes(getattr(owner, name), made, self._kept.setdefault((name, other_way), CallResults()),
-                                      other_way=other_way) for name in names}
+        kept = {name: self._kept.setdefault((name, other_way), CallResults()) for name in names}
+        methods = {name: with_changes(getattr(owner, name), made, kept[name], other_way=other_way) for name in names}
         return self.with_owner(changed(owner, **methods))
 
     def calls(self, *, other_way: bool = False) -> list[Call]:
@@ -139,7 +139,10 @@ class Evaluated:
                 left_out = right.dy is not None and words.startswith("no ")
                 yield f"the derivative of {owner.kind} is missing" if left_out else words, self.with_owner(other)
         if isinstance(owner, BatchNorm2d) and owner.training and not right.state:
-            yield "each image by itself", EachImage(right.shape, right)
+            n = len(right.inputs[0].value)
+            for size in (one for one in range(1, n) if n % one == 0):
+                each = "each image by itself" if size == 1 else f"each {size} images by themselves, a part of the batch"
+                yield each, EachPart(right.shape, right, size)
 
     @property
     def extents(self) -> Extents:

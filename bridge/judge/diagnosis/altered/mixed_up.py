@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -46,6 +47,41 @@ def other_numbers(calls: Sequence[Call], given: Sequence[tuple[str, tuple[int, .
                     if fits and label != operand.label and source.call < call.at:
                         yield f"{label} in place of {operand.label} in {call.label}", {
                             call.at: Instead(i, source)}
+
+
+def exchanged(calls: Sequence[Call]) -> MixedUp:
+    """Yield two numbers that are taken for each other, one of which goes through one call more."""
+    by_place = {call.at: call for call in calls}
+    for call in calls:
+        for before in (by_place[at] for at in call.follows if at in by_place):
+            if call.primitive not in ("__add__", "__sub__") or before.primitive not in TAKING:
+                continue
+            for i, j in itertools.product(range(len(call.operands[:2])), range(len(before.operands[:2]))):
+                one, other = call.operands[i], before.operands[j]
+                source = next((Source(c.at, k) for c in calls if c.at < before.at for k, o in enumerate(c.operands)
+                               if o == one), None)
+                if one.named and other.named and one != other and one.shape == other.shape and source is not None:
+                    yield f"{one.label} and {other.label} are exchanged in {call.label}", {
+                        before.at: Instead(j, source), call.at: Instead(i, Source(before.at, j))}
+
+
+def added_behind(calls: Sequence[Call]) -> MixedUp:
+    """Yield what is added behind a product, and not to its factor."""
+    by_place = {call.at: call for call in calls}
+    for call in calls:
+        for before in (by_place[at] for at in call.follows if at in by_place):
+            if call.primitive not in ("__mul__", "__truediv__") or before.primitive != "__add__" or (
+                    before.first.shape != before.shape):
+                continue
+            kept: list[Any] = []
+
+            def keep(method: Any, x: Any, y: Any, kept: list[Any] = kept) -> Any:
+                kept[:] = [y]
+                return x
+
+            what = before.second.label or "the second part of the sum"
+            yield f"{what} is added behind {call.label}, not before", {
+                before.at: keep, call.at: lambda method, *given, kept=kept: method(*given) + kept[0]}
 
 
 def _shape(call: Call, at: int, shape: tuple[int, ...]) -> tuple[int, ...] | None:

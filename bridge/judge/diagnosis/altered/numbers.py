@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bridge.judge.diagnosis.altered.alteration import Alteration, Alterations
-from bridge.judge.diagnosis.altered.calls import Call, Change
+from bridge.judge.diagnosis.altered.calls import Call, Change, Instead
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.reduced_precision import round_fraction, to_bf16, to_fp16
 
@@ -77,6 +77,17 @@ def fewer_bits(call: Call) -> Alterations:
     if call.primitive in COMPUTED:
         for name, rounded in FORMATS.items():
             yield Alteration("precision", f"{call.label} is kept in {name}", _rounded(rounded), f"kept in {name}")
+
+
+def everywhere(calls: Sequence[Call]) -> Iterator[tuple[str, dict[int, Change | Instead]]]:
+    """Yield a formula all of whose numbers are in fewer bits."""
+    for name, rounded in FORMATS.items():
+        def change(method: Any, *given: Any, rounded: Callable[[Array], Array] = rounded) -> Bounded:
+            stored = [Bounded(rounded(one.value), one.error, one.arithmetic) if isinstance(one, Bounded) else one
+                      for one in given]
+            return _rounded(rounded)(method, *stored)
+
+        yield f"all of it is computed in {name}", {call.at: change for call in calls if call.primitive in COMPUTED}
 
 
 def _rounded(change: Callable[[Array], Array]) -> Change:

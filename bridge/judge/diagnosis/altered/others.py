@@ -32,6 +32,8 @@ OF_FUNCTIONS = ("normalization", "pointwise", "softmax", "spline")
 MULTIPLES = ((2.0, "twice its input"), (0.5, "half its input"), (-1.0, "its input with the other sign"))
 #: What outputs may go through before a loss
 BEFORE_LOSSES = ("sigmoid", "softmax", "log_softmax", "tanh")
+#: Operations and losses that are most often in a program
+COMMON = ("relu", "sigmoid", "tanh", "leaky_relu", "batch_norm2d", "layer_norm", "mse", "l1")
 #: How words begin of what is possible only where the output has the shape of the input
 OF_SHAPE = ("no ", "the derivative at the output", "along ")
 
@@ -62,7 +64,8 @@ def others_in_its_place(right: Operation | Loss) -> Others:
         yield of_one, changed(
             right, forward=lambda xs, w: xs[0], backward=lambda dy, xs, w: ([dy, *xs[1:]], {}))
     of_all: Mapping[str, type[Any]] = OPERATIONS if isinstance(right, Operation) else LOSSES
-    for kind, other in of_all.items():
+    # What is common comes before what comes to the same on these data
+    for kind, other in sorted(of_all.items(), key=lambda item: item[0] not in COMMON):
         names = {one.name for one in fields(other)}
         needed = {one.name for one in fields(other) if not list(_default(one))} - {"inputs"}
         if kind == right.kind or not needed <= given.keys():

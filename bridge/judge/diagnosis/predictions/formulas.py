@@ -164,15 +164,17 @@ class Joined(Prediction):
 
 
 @dataclass(frozen=True)
-class EachImage(Prediction):
-    """What a layer makes of each image by itself; gradients of parameters are added.
+class EachPart(Prediction):
+    """What a layer makes of each few images by themselves; gradients of parameters are added.
 
     Attributes
     ----------
     right : of the whole batch
+    images : in each part
     """
 
     right: Formula
+    images: int
 
     def at(self, indices: Array) -> Array:
         return self.full(NUMBERS).value.reshape(-1)[indices]
@@ -180,17 +182,18 @@ class EachImage(Prediction):
     def full(self, arithmetic: Arithmetic) -> Predicted:
         right = self.right
         found = []
-        for i in range(len(right.inputs[0].value)):
-            inputs = tuple(_part(one, i) for one in right.inputs)
-            dy = None if right.dy is None else _part(right.dy, i)
+        for i in range(0, len(right.inputs[0].value), self.images):
+            here = slice(i, i + self.images)
+            inputs = tuple(_part(one, here) for one in right.inputs)
+            dy = None if right.dy is None else _part(right.dy, here)
             found.append(replace(right, inputs=inputs, dy=dy)._computed(arithmetic))
         whole = (found[0].joined(found[1:]) if isinstance(right.gradient, str) else
                  found[0].concatenated(found[1:], axis=0))
         return Predicted(whole.value.reshape(self.shape), whole.error.reshape(self.shape))
 
 
-def _part(one: Predicted, i: int) -> Predicted:
-    return Predicted(one.value[i : i + 1], None if one.error is None else one.error[i : i + 1])
+def _part(one: Predicted, here: slice) -> Predicted:
+    return Predicted(one.value[here], None if one.error is None else one.error[here])
 
 
 def decided(operation: Prediction) -> Prediction:

@@ -8,12 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bridge.judge.diagnosis.altered.calls import Argument, Call, Instead, Source
 from bridge.judge.diagnosis.altered.combined import pairs
 from bridge.judge.diagnosis.altered.formulas import formulas_of
+from bridge.judge.diagnosis.altered.mixed_up import added_behind, exchanged
 from bridge.judge.diagnosis.altered.numbers import Target
 from bridge.judge.diagnosis.predictions.formulas import Formula
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.products import ConvTranspose2d
+from bridge.operations.softmax import Softmax
 from tests.judge.diagnosis.altered.test_altered import BIAS, DY, LAYERS, WEIGHT, X, explained, formula
 
 Array = np.ndarray
@@ -106,3 +109,47 @@ def test_a_kernel_whose_channels_are_exchanged_in_memory(groups: int) -> None:
     of_each = " of each group" if groups > 1 else ""
     assert f"the weight with the input and output channels{of_each} exchanged in memory" in {
         one.detail for one in explained(right, right.with_operand("weight", lambda w: read).values())}
+
+
+@pytest.mark.parametrize("images", [1, 2])
+def test_statistics_of_parts_of_the_batch(images: int) -> None:
+    """Of micro-batches, whose gradients are added."""
+    x, dy = (np.concatenate([one, one[:1] * 0.5 - 1.0]).astype(np.float32) for one in (X, DY))
+    right = formula(BatchNorm2d("it", 4), x, OF_CHANNELS)
+    parts = [formula(right.node, part, OF_CHANNELS).values() for part in np.split(x, len(x) // images)]
+    said = "each image by itself" if images == 1 else "each 2 images by themselves, a part of the batch"
+    assert first(right, np.concatenate(parts)) == said
+    weight = [formula(right.node, part, OF_CHANNELS, sent, "weight").values()
+              for part, sent in zip(*(np.split(one, len(x) // images) for one in (x, dy)), strict=True)]
+    assert first(formula(right.node, x, OF_CHANNELS, dy, "weight"), np.sum(weight, 0)) == said
+
+
+def test_numbers_that_are_exchanged_and_terms_that_come_behind_a_product() -> None:
+    """``v + momentum * g`` of Nesterov, and label smoothing that the weights of the classes leave out."""
+    calls = [Call(0, "__mul__", (of("v before"), number("momentum")), "m", (3,)),
+             Call(1, "__add__", (of("m"), of("g")), "v", (3,), follows=frozenset({0})),
+             Call(2, "__mul__", (of("v"), number("momentum")), "mv", (3,), follows=frozenset({1})),
+             Call(3, "__add__", (of("g"), of("mv")), "d", (3,), follows=frozenset({2})),
+             Call(4, "__mul__", (of("d"), of("w")), "dw", (3,), follows=frozenset({3}))]
+    assert ("g and v are exchanged in d", {2: Instead(0, Source(1, 1)), 3: Instead(0, Source(2, 0))}) in list(
+        exchanged(calls))
+    assert [said for said, _ in added_behind(calls)] == [
+        "g is added behind mv, not before", "mv is added behind dw, not before"]
+
+
+def of(label: str) -> Argument:
+    """A tensor of three numbers."""
+    return Argument(label, (3,))
+
+
+def number(label: str) -> Argument:
+    """A setting."""
+    return Argument(label, (), 0.5)
+
+
+def test_a_softmax_in_float16() -> None:
+    right = formula(Softmax("it"), X)
+    stored = X.astype(np.float16)
+    power = np.exp(stored - stored.max(1, keepdims=True))
+    found = (power / power.sum(1, keepdims=True, dtype=np.float32).astype(np.float16)).astype(np.float32)
+    assert "all of it is computed in float16" in {one.detail for one in explained(right, found)}
