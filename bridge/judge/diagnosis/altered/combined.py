@@ -21,6 +21,8 @@ Combined = Iterator[tuple[str, dict[int, Change | Instead]]]
 Single = tuple[str, str, Mapping[int, Change | Instead]]
 #: Alterations that others are combined with: those that leave the least of the error, and at most so much of it
 NEAREST, LEFT = 8, 0.9
+#: Numbers of a tensor from which on pairs are tried
+MANY = 16
 #: Primitives whose operands a setting may be added to
 WITH_SETTING = {"__mul__", "__add__", "__sub__", "__truediv__", "sum"}
 
@@ -65,6 +67,9 @@ def pairs(formula: Adjustable, made: Sequence[Single], target: Target, other_way
     """Yield the kinds, words and changes of two alterations, one of which brings the formula nearer to what was found.
     """
     whole = float(np.linalg.norm(target.found - target.right))
+    # Of few numbers some pair is right by chance
+    if target.found.size < MANY:
+        return
     left = []
     for _, _, changes in made:
         if target.late() or not whole:

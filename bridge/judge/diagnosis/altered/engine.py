@@ -78,7 +78,8 @@ def _combined(formula: Altered | Cropped, calls: Sequence[Call], other_way: bool
 def _pairs(formula: Altered | Cropped, calls: Sequence[Call], made: Sequence[tuple[Call, Alteration]], target: Target,
            other_way: bool) -> Hypotheses:
     """Two mistakes in one formula."""
-    singles: list[Single] = [(one.key, one.said, {call.at: one.change}) for call, one in made if not one.unlikely]
+    singles: list[Single] = [(one.key, one.said, {call.at: one.change}) for call, one in made
+                             if not one.unlikely and one.key != "precision"]
     singles += [("function", said, changes) for said, changes in other_order(calls)]
     for keys, said, changes in pairs(formula, singles, target, other_way):
         kinds = tuple(dict.fromkeys(map(kind, keys)))

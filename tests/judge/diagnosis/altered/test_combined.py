@@ -59,6 +59,7 @@ def test_pairs_are_of_what_comes_nearer() -> None:
     twice = [("factor", f"call {call.at}", {call.at: lambda method, *given: method(*given) * 2.0}) for call in calls]
     noise = Target(every, value + np.random.default_rng(0).normal(size=value.size), value, 0 * value + 1e-6, 2.0**-24)
     assert list(pairs(of_right, twice, noise, False)) == []
+    assert list(pairs(of_right, twice, replace(noise, found=2 * value).of(every[:15]), False)) == []
     near = replace(noise, found=2 * value)
     assert {said.partition(";")[0] for _, said, _ in pairs(of_right, twice, near, False)} <= {
         f"call {call.at}" for call in calls[-3:]}
