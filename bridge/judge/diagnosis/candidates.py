@@ -13,7 +13,7 @@ from bridge.judge.diagnosis.altered.formulas import Evaluated
 from bridge.judge.diagnosis.faults.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
 from bridge.judge.diagnosis.faults.graph_faults import formula_faults, sum_faults
 from bridge.judge.diagnosis.faults.layouts import layouts
-from bridge.judge.diagnosis.faults.lowered import in_lower_precision
+from bridge.judge.diagnosis.faults.lowered import in_lower_precision, with_one_operand_lowered
 from bridge.judge.diagnosis.faults.other_faults import (
     bias_gradient_faults,
     criterion_faults,
@@ -164,6 +164,8 @@ def rare_operation_faults(case: Case) -> Hypotheses:
     right = case.right
     if case.updating is None and isinstance(right, Forward | Data | Filter):
         yield from rare_faults(right)
+    if case.updating is None:
+        yield from with_one_operand_lowered(right)
     if isinstance(right, Filter | BiasGradient):
         yield from miscounted_rows(right, case.found)
 

@@ -32,6 +32,8 @@ FITTED, KEEPING = {"learning_rate", "clipped"}, {"stale", "previous_step", "accu
 OF_FORMULAS = {"term", "factor", "function", "constant", "count", "part_of_batch", "summed_axes", "other_number"}
 #: Another setting, in words
 SETTING = re.compile(r"(\w+) is ([-+.e\d]+) in place of")
+#: How what is said of a number that changes begins
+EACH = "another one at each step"
 #: Whose an operand is that is late by a step
 BEFORE = "the step before"
 #: Fewer numbers than this agree with a factor by chance
@@ -120,7 +122,7 @@ class OtherSteps:
         if len({one.detail for _, one in found}) == 1:
             return explanations
         said = "; ".join(f"step {step}: {one.detail}" for step, one in found[:4])
-        return [replace(explanations[0], detail=f"another one at each step: {said}"), *explanations[1:]]
+        return [replace(explanations[0], detail=f"{EACH}: {said}"), *explanations[1:]]
 
     def with_state(self, finding: Finding) -> Finding:
         """Return a finding that is right in the first call only: something lives between calls, unless the fault has a
@@ -132,7 +134,8 @@ class OtherSteps:
         if not finding.explanations or [j.step for j in earlier] != [0] or any(j.passed for j in own if j.step > 0):
             return finding
         first = finding.explanations[0]
-        if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL}:
+        # Another schedule may agree with the right one at first
+        if {one.key for one in first.kinds} & {*REMEMBERING, *LOCAL} or first.detail.startswith(EACH):
             return finding
         if self._is_right_by(first, earlier[0]):
             return finding

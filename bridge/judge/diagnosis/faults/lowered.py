@@ -13,10 +13,12 @@ from bridge.judge.diagnosis.predictions.elementwise import BiasGradient
 from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, Passed, hypothesis, with_operand
 from bridge.judge.diagnosis.predictions.operations import Prediction
-from bridge.judge.oracle.reduced_precision import HYPOTHESES, ReducedPrecision
+from bridge.judge.oracle.reduced_precision import HYPOTHESES, ReducedPrecision, to_bf16, to_fp16
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
+#: What operands are called
+WORDS = {"x": "the input", "y": "the second input", "w": "the weight", "weight": "the weight"}
 
 
 def operands_of(operation: Prediction) -> tuple[str, ...]:
@@ -70,3 +72,12 @@ def in_lower_precision(operation: Prediction) -> Hypotheses:
     for reduced in HYPOTHESES["float32"].values():
         if len(operands_of(operation)) > 1 and not (reduced.bias_inside and _has_no_bias(operation)):
             yield hypothesis("precision", reduced.said, in_precision(operation, reduced))
+
+
+def with_one_operand_lowered(operation: Prediction) -> Hypotheses:
+    """Yield what is made where one operand of the products alone has fewer bits: it is kept so until then."""
+    names = operands_of(operation)
+    for i, name in enumerate(names if len(names) > 1 else ()):
+        for said, change in (("bfloat16", to_bf16), ("float16", to_fp16)):
+            yield hypothesis("precision", f"{WORDS.get(name, name)} alone, not the other operand, is in {said}",
+                             lowered(operation, (i,), change))

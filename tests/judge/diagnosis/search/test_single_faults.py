@@ -13,6 +13,7 @@ import pytest
 from bridge.judge.diagnosis.faults.factors import factor_detail, fitted, is_count, is_named
 from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.search import Search
+from bridge.judge.oracle.reduced_precision import to_bf16
 from tests.helpers.judged.diagnosed import Lab, keys
 from tests.helpers.judged.searched import DW, DX, Array, Z, changed, flipped, fortran, hwcn
 from tests.helpers.tiers import few, few_rows
@@ -177,6 +178,8 @@ FURTHER: list[tuple[str, Callable[[Lab], Array], str, str]] = [
      "a border of 2 does not count in the loss, and the mean is over the rest"),
     ("grads/three/output", lambda lab: changed(lab, "grads/three/output", target=targets(lab)[[1, 3, 0, 2]]),
      "other_target", "targets of images in the order 1, 3, 0, 2"),
+    (DW, lambda lab: changed(lab, DW, x=Predicted(to_bf16(lab.right("forward/relu")))), "precision",
+     "the input alone, not the other operand, is in bfloat16"),
     ("loss", lambda lab: changed(lab, "loss", target=targets(lab)[::-1]), "other_target", "in the order 3, 2, 1, 0"),
     (DW, lambda lab: changed(lab, DW, x=Predicted(np.roll(lab.right("forward/relu"), 1, 0))), "channels_permuted",
      "images in the order 3, 0, 1, 2"),

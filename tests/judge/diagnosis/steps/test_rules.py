@@ -53,6 +53,21 @@ class Fading(Operations):
         return w - times * self.sgd.lr * g
 
 
+class LateFading(Fading):
+    """The first step is right."""
+
+    def update(self, name: str, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        self.buffers.setdefault(name, torch.ones(1) / 0.8)
+        return super().update(name, w, g)
+
+
+class GradientLater(Operations):
+    """Nesterov's gradient and buffer are exchanged."""
+
+    def direction(self, name: str, g: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return v + self.sgd.momentum * g
+
+
 class Decoupled(Operations):
     """Takes the decay off beside the momentum."""
 
@@ -124,6 +139,16 @@ def test_a_rule_that_shows_later_alone_is_no_matter_of_the_first_call(
     fixture = fixtures["momentum"][0]
     first = said(fixture, train(fixture, tmp_path / "result.h5", Decoupled)).findings[0]
     assert (first.step, keys(first.explanations[0])) == (1, ["weight_decay"])
+    late = fixtures["plain"][0]
+    first = said(late, train(late, tmp_path / "late.h5", LateFading)).findings[0]
+    assert (first.step, keys(first.explanations[0])) == (1, ["learning_rate"])
+
+
+def test_what_later_steps_say_is_asked_of_the_first(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """There the buffer is the gradient, and something else comes to the same."""
+    fixture = fixtures["nesterov"][0]
+    first = said(fixture, train(fixture, tmp_path / "result.h5", GradientLater)).findings[0]
+    assert "are exchanged in" in first.explanations[0].detail
 
 
 def test_a_later_step_tells_apart_what_the_first_cannot(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
