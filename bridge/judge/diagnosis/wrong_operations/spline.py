@@ -29,8 +29,8 @@ def _other_knots(node: Spline) -> Wrong:
         if node.grid + more > 0:
             # Counted from the fence posts
             longer = node.low + (node.high - node.low) * node.grid / (node.grid + more)
-            yield "activation", f"knots (high - low)/(grid {more:+d}) apart, not (high - low)/grid", replace(
-                node, high=longer)
+            count = "grid + 1" if more > 0 else "grid - 1"
+            yield "activation", f"knots (high - low)/({count}) apart, not (high - low)/grid", replace(node, high=longer)
             yield "activation", f"degree {node.order - more} on {node.grid + more} intervals", replace(
                 node, grid=node.grid + more, order=node.order - more)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,13 @@ from bridge.judge.diagnosis.altered.formulas import formulas_of
 from bridge.judge.diagnosis.altered.mixed_up import added_behind, exchanged
 from bridge.judge.diagnosis.altered.numbers import Target
 from bridge.judge.diagnosis.predictions.formulas import Formula
+from bridge.judge.diagnosis.wrong_operations.resizing import upsample
+from bridge.judge.diagnosis.wrong_operations.spline import spline
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.products import ConvTranspose2d
+from bridge.operations.resizing import UpsampleNearest2d
 from bridge.operations.softmax import Softmax
+from bridge.operations.spline import Spline
 from tests.judge.diagnosis.altered.test_altered import BIAS, DY, LAYERS, WEIGHT, X, explained, formula
 
 Array = np.ndarray
@@ -154,3 +159,22 @@ def test_a_softmax_in_float16() -> None:
     power = np.exp(stored - stored.max(1, keepdims=True))
     found = (power / power.sum(1, keepdims=True, dtype=np.float32).astype(np.float16)).astype(np.float32)
     assert "all of it is computed in float16" in {one.detail for one in explained(right, found)}
+
+
+@pytest.mark.parametrize(("rounded", "said"), [(lambda place: np.floor(place + 0.5), "halves up"),
+                                               (np.rint, "halves to"), (np.ceil, "rounded up")])
+def test_pixels_that_are_copied_from_a_rounded_place(rounded: Callable[[Array], Array], said: str) -> None:
+    right = formula(UpsampleNearest2d("it", (2, 3)), X)
+    rows, columns = (np.minimum(rounded(np.arange(n * scale) / scale), n - 1).astype(int)
+                     for n, scale in ((6, 2), (5, 3)))
+    found = X[:, :, rows][..., columns]
+    assert any(said in one for _, one, _ in upsample(right.node))
+    made = [right.replaced(node=node).values() for _, words, node in upsample(right.node) if said in words]
+    assert any(np.array_equal(one, found) for one in made)
+
+
+def test_knots_that_are_counted_from_the_fence_posts() -> None:
+    node = Spline("it", 5, 2, grid=4, low=-1.0, high=1.0)
+    said = "knots (high - low)/(grid - 1) apart, not (high - low)/grid"
+    (apart,) = [one for _, words, one in spline(node) if words == said]
+    assert isinstance(apart, Spline) and (apart.low, apart.step, apart.grid) == (-1.0, pytest.approx(2 / 3), 4)
