@@ -97,6 +97,8 @@ class FilePair:
             expected = f"expected a dataset of shape {shapes[name]} (weights before the first step)"
             raise FileError(f"{reference.path}: steps/0/weights/{name} is missing, {expected}")
         self.start = {name: w.astype(self.dtype) for name, w in start.items()}
+        #: learning rates of the steps, as far as they are known
+        self._rates: list[float] = []
         self.first_state = {name: self._first_state(name, shape)
                             for name, shape in self.model.graph.state_shapes().items()}
         self.frozen = frozenset(name for name in start if reference.is_frozen(name))
@@ -147,6 +149,19 @@ class FilePair:
         found = self.reference.optimizer_at(step)
         assert found is not None
         return found
+
+    def rate_error_at(self, step: int) -> float:
+        """Return by how much of itself a right program's learning rate may be off: it computes its schedule, too.
+
+        A factor of each step, itself rounded, is two roundings a step (``lr = lr*gamma``); a cosine has roundings of
+        the size of the largest rate.
+        """
+        for k in range(len(self._rates), step + 1):
+            self._rates.append(self.optimizer_at(k).lr)
+        rates = self._rates[:step + 1]
+        if rates[-1] == 0 or len({*rates, self.optimizer.lr}) == 1:
+            return 0.0
+        return self.arithmetic.u * (2 * step + 4 + 8 * max(*rates, self.optimizer.lr) / rates[-1])
 
     def optimizer_of(self, parameter: str, step: int) -> Optimizer:
         """Return the settings that a parameter is updated with: by those of a frozen one it stays as it is."""

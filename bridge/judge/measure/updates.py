@@ -66,7 +66,10 @@ class UpdateCheck:
                 self.comparison.skip(f"update/{name}", k, "the weights after this step are not in the file")
                 continue
             after = self.pair.candidate.read(path, w.shape)
+            off = self.pair.rate_error_at(k)
+            oracle = oracle[0], oracle[1] + off * np.abs(oracle[0])
             if own is not None:
+                own = own[0], own[1] + off * np.abs(own[0])
                 value, bound = update.new_weights(self.settings, w, own, self.pair.arithmetic)
                 self.comparison.judged.append(Judged(f"optimizer/{name}", k, measure(after, value, bound), OTHER_ORDER))
                 self._remembered(k, name)

@@ -58,7 +58,8 @@ def new_weights_case(
     updating = Updating(settings, parameter, weights, gradients, errors, others, after, pair.arithmetic, trained, rates,
                         tuple(pair.optimizer_at(k).lr for k in steps), _norms(pair, steps), pair.batch_shape[0],
                         len(pair.start) - len(pair.frozen), _before(pair, [*others], steps[:-1]),
-                        _weights(pair, [*others], step), pair.remembered.get(parameter))
+                        _weights(pair, [*others], step), pair.remembered.get(parameter),
+                        pair.rate_error_at(step))
     right = updating.right()
     return Case(f"optimizer/{parameter}", graph, right, after, updating=updating)
 

@@ -41,6 +41,7 @@ class Updating:
         as of this parameter, or none
     others_weights : weights of this step of the parameters in `others`
     remembered : what the optimiser remembers before the first of these steps; None: nothing
+    rate_error : see `bridge.judge.measure.file_pair.FilePair.rate_error_at`
     """
 
     settings: Optimizer
@@ -60,6 +61,7 @@ class Updating:
     before: Mapping[str, list[tuple[Array, Array]]] = field(default_factory=dict)
     others_weights: Mapping[str, Array] = field(default_factory=dict)
     remembered: update.Remembered | None = None
+    rate_error: float = 0.0
 
     @property
     def u(self) -> float:
@@ -117,7 +119,8 @@ class Updating:
             d, e = memory.direction(settings, self.name, w, bounded, self.arithmetic)
             if k == 0 and first != 1.0 and isinstance(memory, Momentum) and self.name in memory.buffers:
                 memory.buffers[self.name] = d, e = first * d, abs(first) * e + 4 * self.u * np.abs(d)
-        taken = factor * d, abs(factor) * e + (0.0 if factor == 1.0 else 4 * self.u * np.abs(factor * d))
+        off = self.rate_error + (0.0 if factor == 1.0 else 4 * self.u)
+        taken = factor * d, abs(factor) * e + off * np.abs(factor * d)
         value, bound = update.new_weights(settings, self.weights[-1], taken, self.arithmetic)
         return Given(value.shape, value, bound)
 
