@@ -121,7 +121,9 @@ class _Work:
             self.own = OwnSource(settings.input, settings.target, settings.steps)
         size = settings.height, settings.width
         self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size,
-                                           settings.shape if self.own is None else self.own.shape[1:])
+                                           settings.shape if self.own is None else self.own.shape[1:],
+                                           settings.batch if self.own is None else self.own.shape[0],
+                                           0 if self.own is None else self.own.integers)
         channels = first_channels(self.layers) if settings.shape is None else settings.shape[0]
         self.input_shape: tuple[int, ...] = (settings.batch, channels, *size) if self.own is None else self.own.shape
         self.shapes = output_shapes(self.layers, self.input_shape)

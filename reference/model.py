@@ -65,7 +65,7 @@ class VariedCNN(nn.Module):
 
 def build_layers(
     model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int],
-    sample: tuple[int, ...] | None = None,
+    sample: tuple[int, ...] | None = None, batch: int = 2, integers: int = 0,
 ) -> Layers:
     """Make the module and read it.
 
@@ -79,6 +79,8 @@ def build_layers(
     size : (height, width) in pixels
         Of the images that the module will see.
     sample : of one of the inputs, where they are no images of the first convolution's channels, or of another shape
+    batch : number of images
+    integers : one more than the largest of the inputs, where these are integers
 
     Returns
     -------
@@ -91,8 +93,9 @@ def build_layers(
         has no parameters.
     """
     module = _call_factory(_find_factory(model), seed, dtype)
-    example = (2, *(sample or (channels_of(module), *size)))
-    layers = read(module, lambda found: _small_shapes(found, size, sample), example)
+    example = (batch, *(sample or (channels_of(module), *size)))
+    layers = read(module, lambda found: _small_shapes(found, size, sample), example, foreign=True,
+                  integers=integers)
     if not any(True for _, layer in layers for _ in layer.parameters()):
         raise InputError("the model has no parameters, expected one or more: the steps of a fixture train them")
     return layers

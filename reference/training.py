@@ -12,6 +12,7 @@ from torch import nn
 
 from reference.losses import LossText
 from reference.network.layers import INPUT, Layers, run
+from reference.network.program import Aten
 
 # Takes a tensor's name in the file ("forward/conv1") and the tensor, at the moment when it exists. It must
 # not keep the tensor: at full size all of them together are gigabytes.
@@ -62,8 +63,8 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
         assert parameter.grad is not None
         sink(f"grads/{name}/{part}", parameter.grad)
     if of_input:
-        assert start.grad is not None
-        sink("grads/input", start.grad)
+        # The loss has no derivative with respect to integers
+        sink("grads/input", torch.zeros_like(start) if start.grad is None else start.grad)
     return total.item()
 
 
@@ -72,7 +73,7 @@ def state(layers: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, str, t
     """
     for name, layer in layers:
         for part, buffer in layer.named_buffers():
-            if buffer.is_floating_point():
+            if buffer.is_floating_point() or isinstance(layer, Aten):
                 yield name, part, buffer
 
 

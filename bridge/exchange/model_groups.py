@@ -13,10 +13,13 @@ from bridge.common.errors import FileError
 from bridge.exchange.hdf5_values import HDF5_ERRORS, one_line, plain, printable, shortened
 from bridge.exchange.model import Model
 from bridge.operations import OPERATIONS, Operation
+from bridge.operations.aten.operation import Aten
 from bridge.operations.graph import INPUT
 from bridge.operations.hyperparameters import MOST, NAME, described, fields
 from bridge.operations.losses import LOSSES, described_loss
 
+#: What files have: the operations of the table, and what it lacks
+KINDS: dict[str, type[Operation]] = {**OPERATIONS, Aten.kind: Aten}
 #: Most layers that are read
 MOST_LAYERS = 10_000
 
@@ -77,7 +80,7 @@ def _layer(name: str, layers: h5py.Group) -> tuple[int, Operation]:
         raise FileError(f"model: layer {name} has the member {printable(next(iter(group)))!r}, expected attributes "
                         "alone")
     kind, index = plain(group.attrs, "type"), plain(group.attrs, "index")
-    if not isinstance(kind, str) or kind not in OPERATIONS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise FileError(f"model: layer {name} has type {shortened(kind)}, expected one of {', '.join(OPERATIONS)}")
     if not isinstance(index, int):
         raise FileError(f"model: layer {name} has index {shortened(index)}, expected a number from 0 on")
@@ -85,7 +88,7 @@ def _layer(name: str, layers: h5py.Group) -> tuple[int, Operation]:
     if not isinstance(inputs, str):
         raise FileError(f"model: layer {name} has inputs {shortened(inputs)}, expected names with commas between them")
     given = {printable(one): _value(group, one) for one in group.attrs if one not in ("type", "index", "inputs")}
-    return index, described(OPERATIONS[kind], name, tuple(inputs.split(",")) if inputs else (), given)
+    return index, described(KINDS[kind], name, tuple(inputs.split(",")) if inputs else (), given)
 
 
 def _value(group: h5py.Group, name: str, most: int = 64) -> Any:

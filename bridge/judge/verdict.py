@@ -23,7 +23,8 @@ cannot tell   4          the largest T lies between 1 and 10 (new weights: 4), o
 
 Between 1 and 10 the bound of long sums is only probabilistic (a strictly sequential float32 sum of millions of
 terms of one sign can get there): that is never a pass, and not yet a proof. New weights follow from known numbers by
-few operations, in an order that nobody knows: there the proof starts at 4.
+few operations, in an order that nobody knows: there the proof starts at 4. Where a bound is estimated
+(`bridge.operations.aten`) the words say so, no theorem excludes anything, and the proof starts at 10.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ import math
 from dataclasses import dataclass, field, replace
 
 from bridge.common.number_format import count, short
+from bridge.exchange.hdf5_values import clipped
 from bridge.judge.arithmetic.recognised import LowerPrecision, OtherAlgorithm, Recognised
 from bridge.judge.diagnosis.records import Adequacy, Diagnosis, Finding
 from bridge.judge.measure.findings import Comparison, Judged, NotJudged
 from bridge.judge.measure.operation_names import operation, place
 from bridge.judge.measure.outcome import Outcome
+from bridge.operations.aten.operation import Aten
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,11 @@ def named(verdict: Verdict, comparison: Comparison, diagnosis: Diagnosis) -> Ver
     if verdict.outcome is not Outcome.CANNOT_TELL:
         return verdict
     elements = {(judged.name, judged.step): judged.statistic.elements for judged in comparison.judged}
+    # What an estimated bound may be too small for is told, and is no proof
+    estimated = {(judged.name, judged.step) for judged in comparison.estimated}
     for finding in diagnosis.findings:
+        if (finding.name, finding.step) in estimated:
+            continue
         predicted = [one for one in finding.explanations if not one.by_place]
         kinds = {kind.key for one in predicted for kind in one.kinds}
         if kinds and not kinds & LEGAL and elements.get((finding.name, finding.step), 0) >= ENOUGH:
@@ -201,9 +208,11 @@ def _wrong(comparison: Comparison) -> Verdict:
         f"T = {worst.bug_above:g})."
     )
     order = "An unusual order of the operations of the update" if worst.name.startswith("optimizer/") else ""
+    cause = "An estimated bound that is too small" if worst.estimated else order or (
+        "A long strictly sequential float32 sum")
     hint = (
-        f"{order or 'A long strictly sequential float32 sum'} can do this, and so can a small bug: "
-        f"run the candidate in float64{'' if order else ', or sum in blocks'}, and compare again."
+        f"{cause} can do this, and so can a small bug: "
+        f"run the candidate in float64{'' if order or worst.estimated else ', or sum in blocks'}, and compare again."
     )
     return Verdict(Outcome.CANNOT_TELL, words, [hint])
 
@@ -226,6 +235,11 @@ def _right(comparison: Comparison, difference: str = "rounding") -> Verdict:
         f"{count(steps, 'step')} inside the {comparison.precision} bounds; "
         f"largest T = {short(worst.t)} ({worst.name}, step {worst.step}; 1 is the limit)."
     )
+    if comparison.estimated:
+        names = ", ".join(sorted({one for node in comparison.model.layers if isinstance(node, Aten)
+                                  for one in node.calls.operations}))
+        words += (f" The bounds of {count(len(comparison.estimated), 'tensor')} are estimated: PyTorch computes what "
+                  f"the table of operations lacks ({clipped(names, 200)}).")
     if comparison.not_judged:
         words += f" Not judged: {len(comparison.not_judged)}, listed below{_unknown(comparison)}."
     return Verdict(Outcome.ROUNDING, words)

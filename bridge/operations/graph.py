@@ -100,6 +100,6 @@ def _check_inputs(node: Operation, inputs: tuple[str, ...], before: list[str], n
         if name not in before:
             why = "which is computed from it or after it" if name in names else "and no layer has that name"
             raise FileError(f"layer {node.name}: it takes {name}, {why}")
-    if (node.arity and len(inputs) != node.arity) or (not node.arity and len(inputs) < 2):
+    if (node.arity > 0 and len(inputs) != node.arity) or (not node.arity and len(inputs) < 2):
         expected = str(node.arity) if node.arity else "two or more"
         raise FileError(f"layer {node.name} ({node.kind}): {len(inputs)} inputs, expected {expected}")

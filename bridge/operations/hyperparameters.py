@@ -124,6 +124,10 @@ def check_value(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         if 0 < len(found) <= UP_TO[kind] and all(_is_integer(n, lowest, highest) for n in found):
             return tuple(int(n) for n in found)
         expected = f"1 to {UP_TO[kind]} integers from {lowest} to {highest}"
+    elif kind == "Text":
+        if isinstance(value, str):
+            return value
+        expected = "a text"
     elif kind == "bool":
         if isinstance(value, (bool, np.bool_)):
             return bool(value)

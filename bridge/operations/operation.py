@@ -32,7 +32,7 @@ class Operation:
     name : of the node, as in an exchange file
     inputs : names of the nodes whose outputs it takes, or "input" for the network's; none: the node before it
     kind : its type in an exchange file, torch's name
-    arity : number of inputs; 0: two or more
+    arity : number of inputs; 0: two or more; -1: one or more
     sample_rank : dimensions of one sample that torch's operation takes without a batch, and computes as in a batch of
         one: 3, an image (c, h, w); 1, a vector; 0, any. None: it takes none, or counts its dimensions otherwise
     has_mask : it takes 0 and 1 of `mask_shape` with each batch, which the formulas find among the parameters as

@@ -288,6 +288,9 @@ def is_unreduced_gradient(judged: Judged) -> bool:
 def facts(comparison: Comparison) -> list[str]:
     """Return what a reader should know besides."""
     found = [alarm_line(comparison)]
+    if comparison.estimated:
+        found.append(f"No such probability is known of {count(len(comparison.estimated), 'tensor')} with an estimated "
+                     "bound (docs/numerics.md).")
     if not comparison.declared:
         found.append(f"The result does not say its precision: judged as {comparison.precision}.")
     # A reference in float64 is its own twin

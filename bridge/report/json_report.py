@@ -91,6 +91,7 @@ def _tensor(comparison: Comparison, judged: Judged) -> dict[str, Any]:
         "elements": s.elements,
         "nonfinite": s.nonfinite,
         "note": judged.note,
+        "estimated": judged.estimated,
     }
 
 

@@ -31,7 +31,7 @@ COLOURS = {
 NUMBERS: dict[str, Callable[[Comparison, Judged], str]] = {
     "step": lambda _, j: str(j.step),
     "T": lambda _, j: short(j.t),
-    "outcome": lambda _, j: j.outcome.words,
+    "outcome": lambda _, j: j.outcome.words + ", estimated" * j.estimated,
     "digits": lambda _, j: digits(j.statistic.digits),
     "max error": lambda _, j: short(j.statistic.error),
     "E there": lambda _, j: short(j.statistic.bound),

@@ -35,6 +35,7 @@ contains
       call read_loss(file, description, error)
       if (allocated(error)) return
       call ordered_names(file, names, error)
+      if (.not. allocated(error)) call expect_computed(file, names, error)
       if (allocated(error)) return
       do i = 1, size(names)
          call read_layer(file, names(i)%text, description, error)
@@ -121,6 +122,41 @@ contains
          names(place)%text = found(i)%text
       end do
    end subroutine ordered_names
+
+   !> Refuse operations that only PyTorch has: all of them at once, each with the first layer that has it
+   subroutine expect_computed(file, names, error)
+      !> An exchange file of version 2, open
+      type(hdf5_file_type), intent(in) :: file
+      !> Of all layers
+      type(name_type), intent(in) :: names(:)
+      !> Names the operations, each with its layer
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: kind, program, lacking
+      integer :: i, first, length
+
+      lacking = ""
+      do i = 1, size(names)
+         call file%read_text_attribute(root//"/"//names(i)%text, "type", kind, error)
+         if (allocated(error)) return
+         if (kind /= "aten") cycle
+         call file%read_text_attribute(root//"/"//names(i)%text, "program", program, error)
+         if (allocated(error)) return
+         do
+            ! A call begins with the name of its operation
+            first = index(program, '["aten.')
+            if (first == 0) exit
+            program = program(first + 2:)
+            length = index(program, '"') - 1
+            if (length < 0) exit
+            if (index(lacking, " "//program(:length)//" (") > 0) cycle
+            lacking = lacking//", "//program(:length)//" (layer "//names(i)%text//")"
+         end do
+         if (lacking == "") lacking = ", aten (layer "//names(i)%text//")"
+      end do
+      if (lacking == "") return
+      call fail(error, file%path//": the network has operations that this library does not compute: "//lacking(3:)// &
+         & "; PyTorch computes them, and bridge.compare judges who does")
+   end subroutine expect_computed
 
    !> A layer with its hyperparameters and names of its inputs
    subroutine read_layer(file, name, description, error)

@@ -31,6 +31,7 @@ class OwnSource:
     Attributes
     ----------
     shape : of an input
+    integers : one more than the largest of them, where inputs are integers from 0 on, as words are; else 0
     data, target : root attributes of the fixture
 
     Raises
@@ -55,6 +56,8 @@ class OwnSource:
         for name, array in self._pairs[0]:
             if array.shape != self.shape:
                 raise InputError(f"{name}: shape {array.shape}, expected {self.shape}, that of the first")
+        words = [array for _, array in self._pairs[0] if array.dtype.kind in "iu" and array.min() >= 0]
+        self.integers = int(max(one.max() for one in words)) + 1 if len(words) == counts[0] else 0
         self.data, self.target = (
             f"{kind} of the user's own" + (f", {found[0][0]}" if isinstance(given, str | Path) else "")
             for kind, given, found in zip(("input", "target"), (input, target), self._pairs, strict=True))

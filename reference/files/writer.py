@@ -164,7 +164,11 @@ def mark_probe(file: h5py.File, operand_bits: int) -> None:
 def write_state(file: h5py.File, layers: Layers) -> None:
     """``/state``: what layers keep and do not learn, before the first step."""
     for name, part, buffer in state(layers):
-        write_tensor(file, f"state/{name}/{part}", buffer.clone())
+        if buffer.is_floating_point() and bool(buffer.isfinite().all()):
+            write_tensor(file, f"state/{name}/{part}", buffer.clone())
+        else:
+            # Integers of calls of ATen, and masks, which may be infinite
+            file.create_dataset(f"state/{name}/{part}", data=buffer.double().numpy())
 
 
 def write_weights(file: h5py.File, step: int, layers: Layers) -> None:

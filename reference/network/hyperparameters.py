@@ -25,6 +25,7 @@ from reference.network.layers import (
     Subtract,
     Transpose,
 )
+from reference.network.program import Aten, described
 from reference.spline import Spline
 
 Hyperparameters = dict[str, Any]
@@ -251,4 +252,5 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.Dropout: _dropout,
     nn.Dropout2d: _dropout,
     MaskedDropout: _dropout,
+    Aten: described,
 }

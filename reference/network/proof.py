@@ -59,7 +59,8 @@ def sizes(fits: Callable[[int, int], bool], given: tuple[int, int]) -> list[tupl
     return list(itertools.islice((one for one in tried if fits(*one)), 2)) or [given]
 
 
-def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape]) -> None:
+def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape], *, evaluated: bool = True,
+          integers: int = 0) -> None:
     """Refuse layers that do not give, to the bit, what the module gives.
 
     Parameters
@@ -68,16 +69,18 @@ def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape]) -> None:
         A copy on the CPU: its parameters, buffers and modes are changed.
     layers : of another copy; not modified
     shapes : of inputs
+    evaluated : in the modes of evaluation, too
+    integers : inputs are integers below this, where it is not 0
 
     Raises
     ------
     InputError
         If the module fails on them, or gives something else; says what differs, and what may be the reason.
     """
-    twin = _Twin(module, layers)
+    twin = _Twin(module, layers, integers)
     for mode in ("as it is", "in evaluation"):
         if mode == "in evaluation":
-            if not any(part.training for part in module.modules()):
+            if not evaluated or not any(part.training for part in module.modules()):
                 return
             twin.evaluate()
         # Others for each shape: a limit that one draw does not reach, another does. And where a logarithm has made NaN
@@ -92,7 +95,8 @@ def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape]) -> None:
 class _Twin:
     """A module and its layers, with the same parameters, at random."""
 
-    def __init__(self, module: nn.Module, layers: Layers) -> None:
+    def __init__(self, module: nn.Module, layers: Layers, integers: int) -> None:
+        self._integers = integers
         self._close = CLOSE if layers.rewritten else 0.0
         module = module.double() if layers.rewritten else module
         values = dict(module.named_parameters())
@@ -125,7 +129,7 @@ class _Twin:
 
     def compare(self, shape: Shape, mode: str) -> bool:
         """Run both, with gradients and without; returns whether all of the output is a number."""
-        x = self._random(shape)
+        x = torch.randint(self._integers, shape, generator=self._generator) if self._integers else self._random(shape)
         for gradients in (True, False):
             expected = self._run(self._module, x, gradients, "the model", self._learned)
             found = self._run(lambda given: list(run(self._layers, given))[-1][1], x, gradients,
@@ -137,7 +141,8 @@ class _Twin:
             slopes = max((_largest(one) for name, one in expected.items() if name.startswith(GRADIENT)), default=0.0)
             for name, one in expected.items():
                 size = slopes if name.startswith(GRADIENT) else _largest(one)
-                if not _same(one, found[name], self._close * max(size, SMALLEST)):
+                # What no layer takes is no part of the forward
+                if name in found and not _same(one, found[name], self._close * max(size, SMALLEST)):
                     raise InputError(_difference(name, mode, gradients, x))
         return not bool(found["output"].isnan().any())  # type: ignore[union-attr]
 
@@ -155,7 +160,7 @@ class _Twin:
         torch.default_generator.manual_seed(0)
         images = "images of {2}x{3} pixels" if x.dim() == IMAGES else "an input of the shape {0}"
         where = images.format(tuple(x.shape), *x.shape[1:])
-        start = x.clone().requires_grad_(gradients)
+        start = x.clone().requires_grad_(gradients and x.is_floating_point())
         with torch.inference_mode(not gradients):
             try:
                 # What works in place cannot change where gradients begin
@@ -164,7 +169,8 @@ class _Twin:
                 raise InputError(f"{who} fails on {where}: {one_line(error)}") from error
         if not gradients or not isinstance(output, torch.Tensor):
             return {"output": output}
-        names, values = ["the input", *learned], [start, *learned.values()]
+        names, values = ["the input"] * start.requires_grad + [*learned], [start] * start.requires_grad + [
+            *learned.values()]
         if not output.requires_grad:
             return {"output": output, **{f"{GRADIENT}{name}": None for name in names}}
         try:
@@ -198,14 +204,15 @@ class _Twin:
         values = dict(self._module.named_buffers())
         for name, layer in self._layers:
             for part, buffer in layer.named_buffers():
-                buffer.copy_(values[self._layers.source(name, part)])
+                # The forward's own constants stay
+                buffer.copy_(values.get(self._layers.source(name, part), buffer))
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor | None, close: float) -> bool:
     """To the bit, or but for rounding; of what a function is not defined for NaN is right."""
     if one is None or other is None:
         return one is other
-    if close:
+    if close and one.is_floating_point():
         return one.dtype == other.dtype and torch.allclose(one, other.reshape(one.shape), rtol=0.0, atol=close,
                                                            equal_nan=True)
     return one.dtype == other.dtype and (
@@ -215,7 +222,7 @@ def _same(one: torch.Tensor | None, other: torch.Tensor | None, close: float) ->
 def _largest(one: torch.Tensor | None) -> float:
     """Of all that are finite."""
     known = one[one.isfinite()] if one is not None else torch.zeros(0)
-    return float(known.abs().max()) if known.numel() else 0.0
+    return float(known.double().abs().max()) if known.numel() else 0.0
 
 
 def _difference(name: str, mode: str, gradients: bool, x: torch.Tensor) -> str:

@@ -30,7 +30,8 @@ from reference.network.trace import trace
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
-def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape | None = None) -> Layers:
+def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape | None = None, *,
+         foreign: bool = False, integers: int = 0) -> Layers:
     """Return the layers of a module, and proof that they are all of it.
 
     Parameters
@@ -39,6 +40,9 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
         Neither it nor the state of random numbers is changed: the layers belong to a copy on the CPU.
     shapes : of inputs to prove it on, of the layers that were found; small ones, of two numbers of images and two sizes
     example : shape of an input (n, ...), at which torch.export reads what torch.fx cannot; None leaves it at that
+    foreign : operations that exchange files lack are read, too, as calls of ATen: for the example and its number of
+        images alone, and for the modes that the module is in
+    integers : one more than the largest of the inputs, where these may be integers: read as such if not as real numbers
 
     Returns
     -------
@@ -68,7 +72,12 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
                 raise
             if example is None:
                 raise InputError(f"{error}; given the shape of an input (example), torch.export may read it") from error
-            return _exported(module, shapes, (max(2, example[0]), *example[1:]), error)
+            try:
+                return _exported(module, shapes, (max(2, example[0]), *example[1:]), error)
+            except InputError as refused:
+                if not foreign:
+                    raise
+                return _as_calls(module, example, refused, integers)
         prove(_copy(module), layers, shapes(layers))
     return layers
 
@@ -100,6 +109,27 @@ def _exported(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], ex
     shapes(layers)
     _prove_exported(module, layers, [example, (example[0] + 1, *example[1:])])
     return layers
+
+
+def _as_calls(module: nn.Module, example: Shape, refused: InputError, integers: int) -> Layers:
+    """What torch.export reads, with calls of what exchange files lack."""
+    from reference.network.aten.graph import read_exported
+
+    as_numbers = "torch.export cannot" not in str(refused)
+    if not as_numbers and not integers:
+        raise refused
+    dtype = None if as_numbers else torch.int64
+    errors = []
+    # Parts of a tensor that are written over are seen by whoever shares their memory: then without that
+    for functional in (False, True):
+        try:
+            layers = _traced(_copy(module), lambda root, new=functional: read_exported(  # type: ignore[misc]
+                root, example, foreign=True, dtype=dtype, functional=new))
+            prove(_copy(module), layers, [example], evaluated=False, integers=0 if as_numbers else integers)
+            return layers
+        except InputError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _prove_exported(module: nn.Module, layers: Layers, shapes: Sequence[Shape]) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from bridge.common.errors import ArgumentError, ArgumentTypeError, FileError
 from bridge.exchange.model import Model
 from bridge.exchange.optimizers import KINDS, Adam, Optimizer, Sgd
-from bridge.operations import OPERATIONS
+from bridge.operations import OPERATIONS, Operation
+from bridge.operations.aten.operation import lacking
 from bridge.operations.hyperparameters import check_layer
 
 #: Largest numbers of the element types
@@ -36,6 +37,8 @@ def checked_model(model: object) -> Model:
         raise ArgumentTypeError(f"model: {type(model).__qualname__}, expected bridge.Model")
     if not isinstance(model.layers, (tuple, list)) or not isinstance(model.mean, bool):
         raise ArgumentTypeError(f"model: layers {model.layers!r} and mean {model.mean!r}, expected a tuple and a bool")
+    if missing := lacking([one for one in model.layers if isinstance(one, Operation)]):
+        raise ArgumentError(f"model: {missing}; PyTorch computes them, and bridge.compare judges who does")
     for number, layer in enumerate(model.layers):
         if type(layer) not in OPERATIONS.values():
             raise ArgumentTypeError(f"model: layer {number} is {layer!r}, expected an operation of bridge.operations, "

@@ -26,6 +26,8 @@ from bridge.operations.pointwise import Dropout
 
 Array = np.ndarray
 
+#: Note of a tensor whose bound is no theorem
+ESTIMATED = "its bound is estimated"
 #: Roundings of an operation whose formula does not count them: above its bound it is in doubt before it is a bug
 MANY = 10**6
 
@@ -89,6 +91,9 @@ class _Comparer:
                 continue
             visitor = self._step(k, weights)
             self.updates.run(k, weights, visitor.gradients, visitor.whole)
+            for judged in self.comparison.judged:
+                # Steps follow from gradients
+                judged.estimated |= judged.step == k and judged.name.replace("update", "grads", 1) in visitor.estimated
         list_unjudged(self.pair, self.comparison)
         list_unknown(self.pair, self.comparison)
         self._divergence()
@@ -118,6 +123,8 @@ class _Comparer:
             judged = sharper(judged, local.get(name), MANY if n is None else n)
             if judged.passed and odd and summed is not None:
                 judged = Judged(name, k, summed, note=SUMS)
+            if name in visitor.estimated:
+                judged.estimated, judged.note = True, "; ".join(filter(None, [judged.note, ESTIMATED]))
             self.comparison.judged.append(judged)
         reference, twins = visitor.reference.merged(), visitor.twin.merged()
         self._check_fixture("PyTorch's", reference, 1.0)

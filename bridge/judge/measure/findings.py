@@ -11,6 +11,7 @@ from typing import Any
 from bridge.exchange.model import Model, Shape
 from bridge.judge.measure.error_statistics import Statistic
 from bridge.judge.measure.outcome import Outcome
+from bridge.judge.measure.walk import VAST
 
 NOT_IN_FILE = "not in the file"
 #: T from which on a sum with propagated errors is a bug: no rounding was ever seen to get there
@@ -32,6 +33,7 @@ class Judged:
     statistic : what was found
     bug_above : T from which on it is a bug without doubt, see `bug_above`
     note : a remark for the reader
+    estimated : its bound is no theorem, but what runs of PyTorch show: it rests on an operation that the table lacks
     excused : set where it is outside its bound, but inside that of a lower precision: PRECISION where that precision is
         proven, else CANNOT_TELL
     """
@@ -41,6 +43,7 @@ class Judged:
     statistic: Statistic
     bug_above: float = BUG_ABOVE
     note: str = ""
+    estimated: bool = False
     excused: Outcome | None = None
 
     @property
@@ -93,7 +96,8 @@ def bug_above(n: float) -> float:
 
 def sharper(judged: Judged, local: Statistic | None, n: int) -> Judged:
     """Return the same tensor against the candidate's own inputs of the operation, where that says more."""
-    if local is None or local.t <= judged.t:
+    # Where the whole step proves nothing, its bound is no answer
+    if local is None or (local.t <= judged.t and judged.statistic.bound < VAST):
         return judged
     return Judged(judged.name, judged.step, local, bug_above(n), "from the candidate's own inputs of this operation")
 
@@ -155,6 +159,11 @@ class Comparison:
     def computed(self) -> list[Judged]:
         """Return what was judged and is the candidate's own work."""
         return [judged for judged in self.judged if not judged.given]
+
+    @property
+    def estimated(self) -> list[Judged]:
+        """Return what was judged by an estimated bound."""
+        return [judged for judged in self.judged if judged.estimated]
 
     def t(self, name: str, step: int) -> float:
         """Return T of a tensor that was judged."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from bridge.exchange.model import Model, Shape
+from bridge.operations.aten.operation import Aten
 
 #: Axes of weights by the kind of their operation
 FILTERS = {"conv2d": "kcrs", "conv_transpose2d": "ckrs", "linear": "kc"}
@@ -97,7 +98,8 @@ def _gradient(model: Model, rest: str) -> str:
 
 
 def _kinds(model: Model) -> dict[str, str]:
-    return {node.name: node.kind for node in model.graph.nodes}
+    return {node.name: ", ".join(node.calls.operations) if isinstance(node, Aten) else node.kind
+            for node in model.graph.nodes}
 
 
 #: What makes the tensors of a step, by the first part of their names

@@ -54,6 +54,7 @@ class StepVisitor:
     width : the whole step's bound of a tensor as a share of it, see `width`, where it may prove little
     sums : statistics of sums that choices between equal numbers leave as they are, by tensor name
     narrow : names of tensors that the file holds in fewer bytes than the candidate computes with
+    estimated : names of tensors whose bounds are estimated
     """
 
     pair: FilePair
@@ -69,6 +70,7 @@ class StepVisitor:
     width: dict[str, float] = field(default_factory=dict)
     sums: dict[str, Statistic] = field(default_factory=dict)
     narrow: set[str] = field(default_factory=set)
+    estimated: set[str] = field(default_factory=set)
 
     def __call__(self, name: str, truth: Truth, local: Truth | None, image: int | None, /) -> Array | None:
         """Compare one tensor, see `bridge.judge.measure.walk.Look`."""
@@ -91,6 +93,8 @@ class StepVisitor:
             local = self._replayed(name, found, local, image)
         elif local is not None and not np.isfinite(local.value).all():
             local = None
+        if (truth if local is None else local).estimated:
+            self.estimated.add(name)
         if (parameter := name.removeprefix("grads/")) in pair.start:
             self._gradient(parameter, truth, local)
         return None if found is None or not self._finite(name, found, image) else found

@@ -83,8 +83,7 @@ def walk(pair: FilePair, step: int, weights: Parameters, look: Look, *, sums: Lo
         return
 
     def visit(name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
-        return look(name, Truth(truth.value, limit(truth)),
-                    None if local is None else Truth(local.value, limit(local)), None)
+        return look(name, _truth(truth), None if local is None else _truth(local), None)
 
     known = weights | pair.state(step) | pair.masks(step)
     one = GraphStep(pair.model.graph, pair.model.criterion, known, pair.arithmetic, visit, sums)
@@ -129,6 +128,10 @@ def _by_images(pair: FilePair, step: int, weights: Parameters, look: Look, image
 def _shared(workers: int) -> AbstractContextManager[None]:
     """Cores for so many images at a time; numpy's own threads would be in the way of those of `parallel`."""
     return shared_cores(workers) if workers > 1 else numpy_on_one_core()
+
+
+def _truth(of: Bounded) -> Truth:
+    return Truth(of.value, limit(of), estimated=of.estimated)
 
 
 def limit(truth: Bounded) -> Array:

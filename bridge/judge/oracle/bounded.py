@@ -70,6 +70,8 @@ class Bounded:
     #: what a formula calls this number, and its axes; empty where it does not say
     label = ""
     axes: tuple[str, ...] = ()
+    #: its bound is estimated, as that of what has no formula
+    estimated = False
     #: which call of a formula that is watched has made it
     call: int | None = None
 

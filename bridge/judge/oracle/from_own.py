@@ -21,6 +21,7 @@ import numpy as np
 
 from bridge.judge.oracle.bounded import Bounded
 from bridge.operations.arithmetic import Add, Subtract
+from bridge.operations.aten.operation import Aten
 from bridge.operations.normalization import LayerNorm
 from bridge.operations.operation import Gradients, Operation
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
@@ -30,7 +31,7 @@ Array = np.ndarray
 #: Operations that add what they are given
 SUMS = (Add, Subtract)
 #: Operations whose bounds have room for operands that are off by half a unit in the last place
-PRODUCTS = (Conv2d, ConvTranspose2d, Linear, Matmul)
+PRODUCTS = (Conv2d, ConvTranspose2d, Linear, Matmul, Aten)
 
 
 def in_use(own: Bounded, term: Array | float = 0.0) -> Bounded:
@@ -76,7 +77,7 @@ class FromOwn:
         """
         if isinstance(self._node, SUMS):
             return np.maximum(*(np.abs(one.value) for one in given))
-        if "bias" not in self._written:
+        if "bias" not in self._written or isinstance(self._node, Aten):
             return 0.0
         bias = np.abs(self._written["bias"].value)
         return bias if isinstance(self._node, (Linear, LayerNorm)) else bias.reshape(-1, *(1,) * (rank - 2))
@@ -97,11 +98,13 @@ class FromOwn:
               ) -> Iterator[tuple[Sequence[Bounded], Mapping[str, Bounded]]]:
         """What is written, and where that may be another thing, what is in use."""
         yield own, self._written
-        if own[0].arithmetic.u and not isinstance(self._node, PRODUCTS):
+        if not isinstance(self._node, PRODUCTS) and own[0].arithmetic.u:
             yield [in_use(*pair) for pair in zip(own, terms or [0.0] * len(own), strict=True)], self.parameters
 
 
 def _less_exact(found: Sequence[Bounded]) -> Bounded:
     """What is written decides where it is copied, what is in use elsewhere."""
     exact, used = found[0], found[-1]
+    if exact is used:
+        return exact
     return Bounded(exact.value, np.where(exact.error > 0, used.error, 0.0), exact.arithmetic, exact.terms)

@@ -176,7 +176,11 @@ class GraphStep:
 
 def _sum(parts: list[Bounded]) -> Bounded:
     """The gradient of a tensor; of a single reader it is what that sends back."""
-    return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
+    if len(parts) == 1:
+        return parts[0]
+    found = parts[0].joined(parts[1:])
+    found.estimated = any(one.estimated for one in parts)
+    return found
 
 
 def _known(found: list[Bounded | None]) -> list[Bounded] | None:

@@ -26,12 +26,15 @@ class Truth:
     stored : int
         Bytes of a number of the inputs as the candidate's file stores them; a copy of fewer bytes than the candidate
         computes with says nothing to the last bit.
+    estimated : bool
+        The bound is no theorem, but what runs of PyTorch show (`bridge.operations.aten.estimate`).
     """
 
     value: Array
     bound: Array
     n: int | None = None
     stored: int = 8
+    estimated: bool = False
 
 
 class ImageVisitor(Protocol):

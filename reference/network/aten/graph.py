@@ -24,6 +24,7 @@ import torch
 from torch import fx, nn
 
 from reference.errors import InputError, one_line, own_line
+from reference.network.aten.foreign import Expression, expressed, written
 from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Shape, Stored, Tensor, UnsupportedError, Writer
 from reference.network.layers import INPUT, Layers, Reshape
@@ -34,27 +35,32 @@ HERE = str(Path(__file__).parents[2])
 MOST = 12
 
 
-def read_exported(root: nn.Module, shape: Shape) -> Layers:
+def read_exported(root: nn.Module, shape: Shape, *, foreign: bool = False, dtype: torch.dtype | None = None,
+                  functional: bool = False) -> Layers:
     """Return the layers of a module, which are right for inputs of a shape and any number of images.
 
     Parameters
     ----------
     root : whose parameters and buffers the layers have; a copy of the user's
     shape : of an input, with the number of images, two or more
+    foreign : what exchange files have no operation for is read as calls of ATen, for this number of images alone
+    dtype : of the input, where that is not the module's
+    functional : nothing is written over: PyTorch turns it into new tensors
 
     Raises
     ------
     InputError
         If torch.export cannot read it, or exchange files cannot express it: with all obstacles, and their lines.
     """
-    dtype = next((one.dtype for one in root.parameters()), torch.float32)
+    dtype = dtype or next((one.dtype for one in root.parameters()), torch.float32)
     try:
         with _silence():
             program = _export(root, torch.zeros(shape, dtype=dtype))
+            program = program.run_decompositions({}) if functional else program
     except Exception as error:  # a foreign forward() raises what it likes, and torch.export too
         raise InputError(f"torch.export cannot read the model for an input of the shape {shape}: "
                          f"{_first(error)}{own_line(error)}") from error
-    return _Reader(root, program, shape).read()
+    return _Reader(root, program, shape, foreign).read()
 
 
 def fixed(layers: Layers, shape: Shape) -> Layers:
@@ -97,20 +103,31 @@ def _first(error: BaseException) -> str:
 class _Reader:
     """Turns the calls of a graph into layers."""
 
-    def __init__(self, root: nn.Module, program: Any, shape: Shape) -> None:
+    def __init__(self, root: nn.Module, program: Any, shape: Shape, foreign: bool) -> None:
         self._stored = dict(root.named_parameters(remove_duplicate=False)) | dict(
             root.named_buffers(remove_duplicate=False))
         self._graph, self._signature, self._shape = program.graph, program.graph_signature, shape
-        self._writer = Writer({name: Stored(name, one) for name, one in root.named_buffers()})
+        self._writer = Writer({name: Stored(name, one) for name, one in root.named_buffers()}, foreign)
+        self._constants, self._foreign = program.constants, foreign
+        #: the only name of each parameter, and how many calls take it
+        self._names = {id(one): name for name, one in root.named_parameters()}
+        self._users: collections.Counter[int] = collections.Counter()
+        self._shared: list[tuple[Any, nn.Parameter]] = []
+        self._real = next((one.dtype for one in root.parameters()), torch.float32)
         self._values: dict[fx.Node, Any] = {}
         self._obstacles: list[str] = []
         self._calls = collections.Counter(_path(node) for node in self._graph.nodes if _is_call(node))
 
     def read(self) -> Layers:
+        places = [node for node in self._graph.nodes if node.op == "placeholder"]
+        for node in places:
+            self._place(node)
+        for node in places if self._foreign else ():
+            self._share(node)
         for node in self._graph.nodes:
             if node.op == "placeholder":
-                self._place(node)
-            elif node.op == "call_function":
+                continue
+            if node.op == "call_function":
                 self._call(node)
             elif node.op == "get_attr":
                 self._obstacle(node, f"the tensor '{node.target}'")
@@ -129,12 +146,26 @@ class _Reader:
                  getattr(self._signature, "inputs_to_lifted_tensor_constants", {}))
         found = next((one[node.name] for one in names if node.name in one), None)
         if found is None:
-            self._values[node] = Tensor(INPUT, self._shape) if "val" in node.meta and isinstance(
-                node.meta["val"], torch.Tensor) else None
+            of: Any = node.meta.get("val")
+            self._values[node] = Tensor(INPUT, self._shape, None if of.is_floating_point() else of.dtype) if isinstance(
+                of, torch.Tensor) else None
         elif found in self._stored:
-            self._values[node] = Stored(found, self._stored[found])
+            value = self._stored[found]
+            self._values[node] = Stored(self._names.get(id(value), found), value)
+            self._users[id(value)] += len(node.users)
         else:
-            self._values[node] = Stored("", torch.empty(0))
+            self._values[node] = Stored("", self._constants.get(found, torch.empty(0)))
+
+    def _share(self, node: fx.Node) -> None:
+        """A parameter that several calls take is a layer of its own, whose output they take."""
+        of = self._values[node]
+        if isinstance(of, Stored) and isinstance(of.value, nn.Parameter) and self._users[id(of.value)] > 1:
+            shared = next((one for one, known in self._shared if known is of.value), None)
+            if shared is None:
+                self._writer.base = f"{of.name}.shared"
+                shared = written(self._writer, Expression(torch.ops.aten.alias.default, [of], {}, of.value), self._real)
+                self._shared.append((shared, of.value))
+            self._values[node] = shared
 
     def _output(self) -> Any:
         node = next(one for one in self._graph.nodes if one.op == "output")
@@ -156,18 +187,48 @@ class _Reader:
             self._take(node, *given[0])
             return
         self._writer.base, self._writer.line = self._base(node), line_of(node)
+        kept = self._writer.kept()
         try:
             self._values[node] = self._written(node, *given)
-        except UnsupportedError as error:
-            self._obstacle(node, f"{_name(node)}: {error}")
-        except (AttributeError, IndexError, TypeError, ValueError, InputError) as error:
-            self._obstacle(node, f"{_name(node)} with other arguments than supported: {one_line(error)}")
+        except (UnsupportedError, AttributeError, IndexError, TypeError, ValueError, InputError) as error:
+            why = f": {error}" if isinstance(error, UnsupportedError) else (
+                f" with other arguments than supported: {one_line(error)}")
+            self._writer.back(kept)
+            if self._foreign:
+                try:
+                    self._values[node] = self._as_call(node, *given)
+                    return
+                except UnsupportedError as last:
+                    why = f": {last}"
+            self._obstacle(node, f"{_name(node)}{why}")
+
+    def _as_call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The call as it is, a layer or a part of one; who uses what it overwrites sees what was written."""
+        overwritten = rule_of(node.target)[1]
+        if overwritten and isinstance(args[0], Stored):
+            raise UnsupportedError(f"it changes '{args[0].name}'")
+        found = expressed(_functional(node.target) or node.target, args, kwargs, node.meta.get("val"))
+        made = written(self._writer, found, self._real)
+        if overwritten:
+            self._overwrite(node.args[0], made)  # type: ignore[arg-type]
+        return made
 
     def _given(self, node: fx.Node) -> Any:
         return self._values.get(node)
 
     def _take(self, node: fx.Node, of: Any, number: int) -> None:
         found = of[number] if isinstance(of, (tuple, list)) and number < len(of) else None
+        source = node.args[0]
+        if found is None and self._foreign and isinstance(source, fx.Node):
+            try:
+                if not isinstance(of, Expression):
+                    taken: Any = fx.node.map_arg((source.args, source.kwargs), self._given)
+                    of = expressed(_functional(source.target), taken[0], taken[1], source.meta.get("val"))
+                self._writer.base = self._base(node)
+                self._values[node] = written(self._writer, of.part(number), self._real)
+                return
+            except UnsupportedError:
+                pass
         if found is None and node.users:
             self._obstacle(node, f"{_name(node.args[0])}, of whose outputs number {number} is taken")  # type: ignore[arg-type]
         self._values[node] = found
@@ -181,6 +242,8 @@ class _Reader:
             raise UnsupportedError(f"it changes '{args[0].name}'")
         _check_type(node)
         _check_rank(node, args)
+        if self._foreign and not _is_real(node):
+            raise UnsupportedError("it gives no real numbers")
         if rule and args and isinstance(args[0], Stored):
             raise UnsupportedError("a stored tensor as an operand")
         if rule is None:
@@ -273,6 +336,13 @@ def _check_type(node: fx.Node) -> None:
     if len(types) > 1:
         found = " and ".join(sorted(str(one) for one in types))
         raise UnsupportedError(f"it computes in {found}, supported is one type")
+
+
+def _is_real(node: fx.Node) -> bool:
+    """Whether what it gives, or the first of it, are real numbers, and so is all that it takes."""
+    found = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
+    return all(one[0].is_floating_point() if isinstance(one, (tuple, list)) else one.is_floating_point()
+               for one in found if one is not None)
 
 
 def _functional(target: Any) -> Any:

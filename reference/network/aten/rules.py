@@ -81,7 +81,7 @@ def batch_norm(w: Writer, x: Tensor, weight: Stored | None, bias: Stored | None,
         counter = w.counter_of(mean)
         layer.num_batches_tracked = None if counter is None else counter.value
         buffers = {"running_mean": mean, "running_var": variance, "num_batches_tracked": counter}
-    images = x if len(x.shape) > 2 else w.reshape(x, (*x.shape, 1, 1))
+    images = x if len(x.shape) in (3, 4) else w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]), 1))
     x2 = as_image(w, images)
     y = w.add(layer, [x2], x2.shape, "", weight=weight, bias=bias, **buffers)
     return w.reshape(y, x.shape, len(x.shape) - 1 if len(x.shape) == 3 else None)

@@ -16,6 +16,7 @@ from reference.errors import InputError
 from reference.network.hyperparameters import hyperparameters
 from reference.network.layers import INPUT, Add, Divide, Layers, Multiply, Reduce, Reshape, Subtract, Transpose
 from reference.network.pointwise import LAYERS, Clip
+from reference.network.program import Aten, Reference
 from reference.network.trace import NAME
 
 Shape = tuple[int, ...]
@@ -45,10 +46,12 @@ class Tensor:
     ----------
     name : of the layer
     shape : for the example, with the number of images
+    integers : the element type of an input that is none of real numbers
     """
 
     name: str
     shape: Shape
+    integers: torch.dtype | None = None
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,11 @@ class Writer:
     Parameters
     ----------
     buffers : of the module
+    foreign : what has no rule is written, too, as calls (`reference.network.aten.foreign`)
     """
 
-    def __init__(self, buffers: Mapping[str, Stored]) -> None:
+    def __init__(self, buffers: Mapping[str, Stored], foreign: bool = False) -> None:
+        self.foreign = foreign
         self.base, self.line, self._buffers = "", "", buffers
         self._layers: list[tuple[str, nn.Module]] = []
         self._inputs: dict[str, tuple[str, ...]] = {}
@@ -144,6 +149,26 @@ class Writer:
         self._rewritten = self._rewritten or bool(suffix)
         return Tensor(name, shape)
 
+    def add_calls(self, layer: Aten, inputs: list[Tensor], stored: Mapping[str, Stored]) -> Tensor:
+        """Add calls of operations that have no rule, and return their output."""
+        name = self._named(self.base)
+        self._claimed(name, {part: one for part, one in stored.items() if isinstance(one.value, nn.Parameter)})
+        self._sources |= {f"{name}.{part}": one.name for part, one in stored.items() if one.name}
+        self._layers.append((name, layer))
+        self._inputs[name] = tuple(one.name for one in inputs)
+        self._rewritten = True
+        return Tensor(name, layer.shape)
+
+    def kept(self) -> tuple[Any, ...]:
+        """Return what is written so far, for `back`."""
+        return (list(self._layers), dict(self._inputs), dict(self._sources), set(self._owned), dict(self._constants),
+                dict(self._small), self._rewritten)
+
+    def back(self, kept: tuple[Any, ...]) -> None:
+        """Forget what was written since."""
+        (self._layers, self._inputs, self._sources, self._owned, self._constants, self._small,
+         self._rewritten) = kept
+
     def counter_of(self, mean: Stored) -> Stored | None:
         """Return how often a normalisation has been trained, if it counts."""
         return self._buffers.get(f"{mean.name.rpartition('.')[0]}.num_batches_tracked".lstrip("."))
@@ -170,15 +195,15 @@ class Writer:
     def _named(self, wanted: str) -> str:
         """A name that no layer has."""
         taken = {INPUT, *(name for name, _ in self._layers)}
-        wanted = wanted[-(LONGEST - 6):].lstrip(".-") if len(wanted) > LONGEST else wanted
-        return next(one for one in itertools.chain((wanted,), (f"{wanted}_{i}" for i in itertools.count(1)))
-                    if one not in taken)
+        endings = itertools.chain(("",), (f"_{i}" for i in itertools.count(1)))
+        cut = (wanted[-(LONGEST - len(one)):].lstrip(".-") + one for one in endings)
+        return next(one for one in cut if one not in taken)
 
     def layers(self, output: Tensor) -> Layers:
         """Return those that the output needs; one that has parameters stays, for others to complain of."""
         needed, found = {output.name}, []
         for name, layer in reversed(self._layers):
-            if name in needed or any(True for _ in layer.parameters()):
+            if name in needed or (not self.foreign and any(True for _ in layer.parameters())):
                 needed |= set(self._inputs[name])
                 found.append((name, layer))
         names = {name for name, _ in found}
@@ -191,6 +216,9 @@ class Writer:
         """The same numbers in another shape; the extent number `left` is what is left, in images of other sizes."""
         if shape == x.shape:
             return x
+        if self.foreign and (len(shape) > MOST or shape[:1] != x.shape[:1]):
+            view: Any = torch.ops.aten.reshape.default, [Reference("input", 0), list(shape)], {}
+            return self.add_calls(Aten([view], None, shape, {}), [x], {})
         if shape[:1] != x.shape[:1] or len(shape) < 2:
             raise UnsupportedError(f"the shape {x.shape} as {shape}: the first dimension, the images', must stay")
         if left is None:

@@ -11,6 +11,7 @@ import numpy as np
 from bridge.common.errors import FileError
 from bridge.exchange.model import Model, Shape
 from bridge.judge.measure.file_pair import FilePair, Parameters, tensor_shapes
+from bridge.operations.aten.operation import Aten
 
 Array = np.ndarray
 
@@ -46,9 +47,11 @@ class Crop:
 
     def __init__(self, pair: FilePair) -> None:
         n, *sample = pair.batch_shape
-        if len(sample) == 3:
+        # Calls of ATen are those of one shape
+        whole = any(isinstance(node, Aten) for node in pair.model.layers)
+        if len(sample) == 3 and not whole:
             sample = [sample[0], *_sides(pair.model, *sample)]
-        self.batch_shape: Shape = (min(n, IMAGES), *sample)
+        self.batch_shape: Shape = (n if whole else min(n, IMAGES), *sample)
         self.shapes = tensor_shapes(pair.model, self.batch_shape)
         self.share = math.prod(self.batch_shape) / math.prod(pair.batch_shape)
         self.whole_output_shape = pair.output_shape

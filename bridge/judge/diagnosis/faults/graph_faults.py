@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from bridge.judge.diagnosis.faults.convolution_faults import part_detail, parts_of_batch
 from bridge.judge.diagnosis.predictions.formulas import Formula, Joined
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, hypothesis
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.wrong_operations import wrong_operations
+from bridge.operations.aten.operation import Aten
 
 
 def formula_faults(right: Formula) -> Hypotheses:
@@ -51,5 +54,10 @@ def _of_images(right: Formula, images: tuple[int, ...]) -> Formula:
         return Predicted(one.value[chosen], None if one.error is None else one.error[chosen])
 
     assert right.dy is not None
+    if isinstance(right.node, Aten):
+        # Which is of one number of images: of all others the gradient is 0
+        kept = np.isin(np.arange(len(right.dy.value)), chosen).reshape(-1, *(1,) * (right.dy.value.ndim - 1))
+        alone: Formula = right.replaced(dy=Predicted(right.dy.value * kept, right.dy.error))
+        return alone
     changed: Formula = right.replaced(inputs=tuple(part(one) for one in right.inputs), dy=part(right.dy))
     return changed

@@ -10,12 +10,14 @@ from operator import add
 
 import numpy as np
 
+from bridge.common.errors import FileError
 from bridge.exchange.model import Operation as Node
 from bridge.judge.diagnosis.predictions.elementwise import unwritten
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.oracle import bounded
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.from_own import FromOwn
+from bridge.operations.aten.operation import Aten
 from bridge.operations.losses import Loss
 from bridge.operations.products import ConvTranspose2d, Linear, Matmul
 
@@ -87,6 +89,15 @@ class Formula(Prediction):
         return self._computed(NUMBERS).value
 
     def _computed(self, arithmetic: Arithmetic) -> bounded.Bounded:
+        try:
+            return self._given(arithmetic)
+        except FileError:
+            if not isinstance(self.node, Aten):
+                raise
+            # PyTorch does not compute it of operands of other shapes: nothing comes of them
+            return bounded.Bounded(np.full(self.shape, np.nan), 0.0, arithmetic)
+
+    def _given(self, arithmetic: Arithmetic) -> bounded.Bounded:
         arithmetic = replace(arithmetic, decided=self.decided)
         inputs = [_number(one, arithmetic) for one in self.inputs]
         parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.parameters.items()}

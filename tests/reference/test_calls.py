@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""What is read as calls of ATen, where exchange files lack an operation; each reading is proved beside the module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from reference.errors import InputError
+from reference.export import ExportSettings, export
+from reference.network.hyperparameters import hyperparameters
+from reference.network.layers import Layers
+from reference.network.reading import read
+from tests.helpers.networks.exported_networks import Written, conv
+
+WORDS = 11
+
+
+def calls_of(module: nn.Module, shape: tuple[int, ...], integers: int = 0) -> Layers:
+    return read(module, lambda _: [shape], shape, foreign=True, integers=integers)
+
+
+def kinds(layers: Layers) -> set[str]:
+    return {hyperparameters(*one)[0] for one in layers}
+
+
+def overwritten(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = m.a(x).clone()
+    y[:, 0] = y[:, 1] * 2
+    return y
+
+
+def largest(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Both outputs of one call: the numbers, and their places."""
+    values, places = m.a(x).max(0, keepdim=True)
+    return values * places.float()
+
+
+def rounded(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Whose gradient with respect to the input is 0, and that with respect to its output is not."""
+    return m.a(x.floor()) * x
+
+
+def masked(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = m.a(x)
+    return functional.scaled_dot_product_attention(y, y, y, m.mask)
+
+
+class Words(nn.Module):
+    """A language model: an embedding that is the last layer's weight, too, places, causal attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, 8), nn.Embedding(5, 8)
+        self.qkv, self.norm, self.out = nn.Linear(8, 24), nn.LayerNorm(8), nn.Linear(8, WORDS, bias=False)
+        self.out.weight = self.words.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.words(x) + self.places(torch.arange(x.shape[1]))
+        q, k, v = (one.view(*one.shape[:2], 2, -1).transpose(1, 2) for one in self.qkv(self.norm(y)).chunk(3, -1))
+        y = y + functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        return self.out(y).transpose(1, 2)
+
+
+class Recurrent(nn.Module):
+    """Two layers of an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(3, 4, 2, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.lstm(x)[0])
+
+
+def volumes() -> nn.Module:
+    return nn.Sequential(nn.Conv3d(1, 2, 3, padding=1), nn.BatchNorm3d(2), nn.ReLU(), nn.ConvTranspose3d(2, 1, 2, 2))
+
+
+IMAGE = (2, 2, 6, 6)
+READ: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], set[str]]] = {
+    "volumes": (volumes, (2, 1, 4, 4, 4), {"aten", "reshape", "batch_norm2d"}),
+    "recurrent": (Recurrent, (3, 5, 3), {"aten", "linear"}),
+    "overwritten": (lambda: Written(overwritten, a=conv(2, 2)), IMAGE, {"aten", "conv2d"}),
+    "both outputs": (lambda: Written(largest, a=conv(2, 2)), IMAGE, {"aten", "conv2d"}),
+    "without a derivative": (lambda: Written(rounded, a=conv(2, 2)), IMAGE, {"aten", "conv2d"}),
+    "a mask": (lambda: Written(masked, a=conv(2, 2), mask=torch.full((6, 6), -torch.inf).triu(1)), IMAGE,
+               {"aten", "conv2d"}),
+    "twice": (lambda: Written(lambda m, x: m.a(m.a(x).tanh()), a=conv(2, 2)), IMAGE, {"aten", "tanh"}),
+    "over the images": (lambda: Written(lambda m, x: m.a(x).std(0), a=conv(2, 2)), IMAGE, {"aten", "conv2d"}),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_it_is_read(name: str) -> None:
+    make, shape, expected = READ[name]
+    layers = calls_of(make(), shape)
+    assert expected <= kinds(layers)
+
+
+def test_words_are_integers(tmp_path: Path) -> None:
+    """In the file they are real numbers, and the gradient of the loss with respect to them is 0."""
+    assert "aten" in kinds(calls_of(Words(), (3, 5), WORDS))
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, WORDS, (3, 5)) for _ in range(2))
+    export(tmp_path / "words.h5", ExportSettings(model=Words, input=x, target=y, loss="cross_entropy", steps=1))
+    with h5py.File(tmp_path / "words.h5") as file:
+        assert (file["batches/0/input"][()] == x).all() and not file["steps/0/grads/input"][()].any()
+        shared = "words.weight.shared/weight"
+        assert [one for one in file["steps/0/weights"] if "shared" in one] == ["words.weight.shared"]
+        assert file[f"steps/0/grads/{shared}"][()].any()
+
+
+REFUSED: dict[str, tuple[Callable[[nn.Module, torch.Tensor], torch.Tensor], str]] = {
+    "random numbers": (lambda m, x: m.a(x) + torch.rand_like(x), "rand_like: it draws random numbers"),
+    "in place": (lambda m, x: m.a(x) * x.new_zeros(1).bernoulli_(0.5), "it draws random numbers"),
+    "a dropout of an attention": (lambda m, x: functional.scaled_dot_product_attention(m.a(x), x, x, dropout_p=0.5,
+                                  is_causal=True), "it draws random numbers"),
+    "running statistics": (lambda m, x: functional.instance_norm(m.a(x), m.mean, m.var),
+                           "it changes running statistics"),
+    "another type": (lambda m, x: m.a(x).double().sin().float(), "it computes in torch.float64, supported is one type"),
+    "a buffer": (lambda m, x: m.a(x) * m.mean.add_(1).sum(), "it changes 'mean'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused(name: str) -> None:
+    forward, why = REFUSED[name]
+    with pytest.raises(InputError, match=why):
+        calls_of(Written(forward, a=conv(2, 2), mean=nn.Buffer(torch.zeros(2)),
+                         var=nn.Buffer(torch.ones(2))), IMAGE)
