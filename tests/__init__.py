@@ -9,9 +9,10 @@ stand-in for CUDA that the others use. What several files share is in ``helpers`
 import os
 from pathlib import Path
 
-# Threads of OpenMP that wait for each other in a loop take the processor from the other processes of a run. It is read
-# once, when the first library with OpenMP is loaded
+# Threads that wait for each other in a loop take the processor from the other processes of a run, which have the other
+# cores. Read once, when the first library with OpenMP, and numpy's BLAS, is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 #: The folder of the project
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from bridge.common.errors import EngineError
 from bridge.engine.library import extension
@@ -20,6 +21,10 @@ from tests import ROOT, software_device
 from tests.helpers import tiers
 from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.tiers import is_drawn
+
+# Small work on busy cores is fastest with one thread; torch and the library share OpenMP's setting
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(1)
 
 #: All dimensions different, so that no permutation survives
 SMALL = {"height": 20, "width": 24, "batch": 3}

@@ -18,7 +18,7 @@ module cnn_cpu_backend
    use cnn_core_tensor, only : shape_text, tensor_type
    use cnn_cpu_fused, only : backward_passes, depth_first_text, forward_passes
    use cnn_cpu_instruction_sets, only : avx2, choose_level
-   use cnn_cpu_kernels_levels, only : kernels_of
+   use cnn_cpu_kernels_levels, only : is_compiled, kernels_of
    use cnn_cpu_kernels_memory, only : allocate_aligned, c_free, c_memmove, c_memset
    use cnn_cpu_kernels_table, only : kernels_type
    use cnn_cpu_plan_channel_lanes, only : outer_type
@@ -87,7 +87,8 @@ contains
       if (allocated(error)) return
       call kernels_of(level, self%kernels(1), self%kernels(2))
       ! AVX-512 has vectors twice as long as AVX2, which has fused multiply-adds, too; below it there is none
-      call kernels_of(min(level, avx2), self%short(1), self%short(2))
+      if (level > avx2 .and. is_compiled(avx2)) level = avx2
+      call kernels_of(level, self%short(1), self%short(2))
    end subroutine cpu_open
 
    !> The kernels for a tensor that is what they need

@@ -174,10 +174,11 @@ class _Twin:
         if not output.requires_grad:
             return {"output": output, **{f"{GRADIENT}{name}": None for name in names}}
         try:
-            # The same numbers in whatever order the output lies in memory
+            # The same numbers in whatever order the output lies in memory. Given to grad itself, they would have torch
+            # import its symbolic shapes
             upstream = torch.empty(output.shape, dtype=output.dtype)
             upstream.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
-            grads = torch.autograd.grad(output, values, upstream, allow_unused=True)
+            grads = torch.autograd.grad((output * upstream).sum(), values, allow_unused=True)
         except RuntimeError as error:
             raise InputError(f"{who} fails in its backward pass on {where}: {one_line(error)}"
                              ) from error

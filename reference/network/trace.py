@@ -10,10 +10,13 @@ Source: J. Reed et al., torch.fx, MLSys 2022.
 from __future__ import annotations
 
 import inspect
+import linecache
 import operator
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -45,9 +48,7 @@ def trace(root: nn.Module) -> Layers:
         raise InputError(f"the model is a single {type(root).__name__} without a name: put it into nn.Sequential or "
                          "a class of your own")
     try:
-        tracer = _Tracer()
-        tracer.record_stack_traces = True
-        traced = tracer.trace(root)
+        traced = _Tracer().trace(root)
     except InputError:
         raise
     except Exception as error:  # fx raises whatever the module's control flow makes it raise
@@ -83,6 +84,20 @@ class _Tracer(fx.Tracer):
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
+
+    def create_node(self, *given: Any, **more: Any) -> fx.Node:
+        """Note where the module calls it. To record the stack, fx would import torch's compilers, which takes longer
+        than torch itself.
+        """
+        node = super().create_node(*given, **more)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not trace.__code__:
+            file = frame.f_code.co_filename
+            if not file.startswith((str(TORCH), __file__)):
+                node.meta["called_at"] = file, frame.f_lineno
+                break
+            frame = frame.f_back
+        return node
 
 
 class _Reader:
@@ -217,7 +232,6 @@ def _nodes(node: fx.Node, given: list[Any]) -> list[fx.Node]:
 
 
 def _line(node: fx.Node) -> str:
-    """Where the module calls it: the last line of the recorded stack that is neither torch's nor ours."""
-    frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.stack_trace or "")
-    own = [frame for frame in frames if not frame[0].startswith((str(TORCH), __file__))]
-    return " ({}, line {}: {})".format(*own[-1]) if own else ""
+    """Where the module calls it: the innermost line that is neither torch's nor ours."""
+    file, line = node.meta.get("called_at", ("", 0))
+    return f" ({file}, line {line}: {linecache.getline(file, line).strip()})" if file else ""

@@ -131,15 +131,14 @@ def child(code: str, *arguments: str, **environment: str) -> str:
     """What a Python of its own prints."""
     # Threads that wait for others on busy cores must not keep these from working
     known = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), OMP_WAIT_POLICY="passive")
-    begin = "import sys, torch; from tests.helpers.cpu import cpu_memory as t"
+    begin = "import sys; from tests.helpers.cpu import cpu_memory as t"
     done = subprocess.run([sys.executable, "-c", f"{begin}; {code}", *arguments], capture_output=True,
                           text=True, check=False, env=known | environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
-#: torch may share the library's OpenMP, and must not lower its number
-DIGESTS = "torch.set_num_threads(int(sys.argv[1])); sys.stdout.write(t.digests(*sys.argv[2:]))"
+DIGESTS = "sys.stdout.write(t.digests(*sys.argv[1:]))"
 #: An element of memory that numpy did not clear
 FRESH = "import numpy; print(numpy.empty(100000)[50000])"
 
@@ -155,13 +154,13 @@ def right(request: pytest.FixtureRequest) -> tuple[str, str]:
         known = [level for level in levels.split() if LEVELS.index(level) <= highest]
         if not known:
             pytest.skip(f"{levels} is not tested: this processor, or this build, has nothing above {LEVELS[highest]}")
-        return way, child(DIGESTS, "1", *known, **{"OMP_NUM_THREADS": "1", LANES_VARIABLE: way})
+        return way, child(DIGESTS, *known, **{"OMP_NUM_THREADS": "1", LANES_VARIABLE: way})
 
 
 def again(right: tuple[str, str], threads: str, **environment: str) -> str:
     """The digests once more."""
     levels = [line.split()[0] for line in right[1].splitlines()]
-    return child(DIGESTS, threads, *levels, **{"OMP_NUM_THREADS": threads, LANES_VARIABLE: right[0]}, **environment)
+    return child(DIGESTS, *levels, **{"OMP_NUM_THREADS": threads, LANES_VARIABLE: right[0]}, **environment)
 
 
 @pytest.mark.parametrize("threads", few(["2", "5"], lambda threads: threads == "5"))

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from reference.network.hyperparameters import hyperparameters
 from reference.network.layers import Layers
 from reference.network.proof import Shape, sizes
 from reference.network.reading import read
+from tests import ROOT
 from tests.helpers.torch_graphs import Dropped, Evaluated, Resnet
 
 SHAPES = [(2, 1, 8, 9), (3, 1, 10, 8)]
@@ -312,3 +316,12 @@ def test_sizes_are_small_and_fit() -> None:
     assert sizes(lambda h, w: h % 16 == w % 16 == 0, (1024, 1024)) == [(48, 32), (64, 80)]
     assert sizes(lambda h, w: (h, w) == (224, 224), (224, 224)) == [(224, 224)]
     assert sizes(lambda h, w: True, (12, 10)) == [(12, 10), (12, 20)]
+
+
+def test_what_torch_compiles_with_is_not_imported(tmp_path: Path) -> None:
+    """It takes longer than torch itself and the export of a small network; versions of torch may bring it anyway."""
+    code = ("import sys, torch; brought = 'sympy' in sys.modules; from reference.cli import main; main(sys.argv[1:]); "
+            "sys.exit('sympy' in sys.modules and not brought)")
+    command = [sys.executable, "-c", code, str(tmp_path / "x.h5"), "--size", "8x8", "--steps", "1"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False).returncode == 0
+    assert (tmp_path / "x.h5").is_file()

@@ -284,13 +284,13 @@ def test_nobody_computes_the_gradient_of_the_input() -> None:
     assert growth(FIRST, 2048) < 2.5 * 2 * 2048 * 2048 * 4
 
 
-@pytest.mark.parametrize("size", [512, 4000])
-def test_an_input_without_memory_leaves_the_network_as_it_was(size: int) -> None:
+def test_an_input_without_memory_leaves_the_network_as_it_was() -> None:
     """17 TB of outputs, more than the offsets of a plan have; 1 PB, more than they are added up for."""
-    module = nn.Sequential(nn.Conv2d(1, 16, 1), nn.Upsample(scale_factor=1000))
+    module = nn.Sequential(nn.Conv2d(1, 16, 1), nn.Upsample(scale_factor=250))
     net = bridge.Network.from_torch(module, keep_activations=False, example=(1, 1, 1, 1))
     small = np.ones((1, 1, 1, 1), np.float32)
     y = net.forward(small)
-    with pytest.raises(EngineError, match="of outputs and gradients, for which there is no memory"):
-        net.forward(np.zeros((1, 1, size, size), np.float32))
-    np.testing.assert_array_equal(net.forward(small), y)
+    for size in (2048, 16000):
+        with pytest.raises(EngineError, match="of outputs and gradients, for which there is no memory"):
+            net.forward(np.zeros((1, 1, size, size), np.float32))
+        np.testing.assert_array_equal(net.forward(small), y)

@@ -8,8 +8,8 @@ GRAPHS = "cudnnBackendExecute"
 PROGRAM = """
 import json, sys
 import numpy as np
+from bridge.engine.arrays.transfer import to_host
 from tests.helpers.cuda.stream_checks import DeviceArray, Network, batch, strict
-from tests.helpers.networks.parity_tools import to_host
 path, device, keep, poison = sys.argv[1:]
 net = Network.from_file(path, device=device, keep_activations=keep or True)
 x, y = batch(1), batch(2)
