@@ -67,8 +67,7 @@ class FromOwn:
         found = _less_exact(made := [self._node.forward(own, parameters) for own, parameters in ways])
         if isinstance(self._node, SUMS):
             # What cancels is no copy
-            cancelled = (found.value == 0) & (given[0].value != 0)
-            found.error = np.where(cancelled, made[-1].error, found.error)
+            found.error = np.where(found.value == 0, made[-1].error, found.error)
         return found
 
     def last_term(self, given: Sequence[Bounded], rank: int) -> Array | float:

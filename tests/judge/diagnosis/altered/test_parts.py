@@ -13,7 +13,7 @@ import pytest
 from bridge.judge.diagnosis.altered import call_results
 from bridge.judge.diagnosis.altered.formulas import Altered, formulas_of
 from bridge.judge.diagnosis.altered.numbers import Target
-from bridge.judge.diagnosis.altered.parts import LARGE, Cropped, cropped
+from bridge.judge.diagnosis.altered.parts import LARGE, Cropped, OnPart, cropped
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Joined
@@ -96,6 +96,34 @@ def test_a_part_is_made_of_the_same_part_of_the_operands(name: str) -> None:
                                atol=1e-12 * np.abs(whole).max())
 
 
+def test_neighbours_of_what_is_compared_are_in_the_part() -> None:
+    right = FORMULAS["gelu"][0]
+    (formula,) = formulas_of(right, None)
+    part = part_of(formula, right.values())
+    seen = 0
+    for _, said, made in part.operands():
+        if said.startswith("dy of the ") and "for all" not in said:
+            assert isinstance(made, OnPart)
+            whole = made.whole.values().reshape(-1)
+            assert np.array_equal(made.at(part.target.sample), whole[part.target.sample]), said
+            seen += 1
+    assert seen == 4
+
+
+def test_one_image_is_enough_where_three_are_too_many() -> None:
+    wide = Formula((3, 8, 160, 160), GroupNorm("it", 2, 8), (Predicted(np.resize(X, (3, 8, 160, 160))),), OF_CHANNELS)
+    (formula,) = formulas_of(wide, None)
+    given = part_of(formula, wide.values()).part.right
+    assert isinstance(given, Formula) and given.inputs[0].value.shape == (1, 8, 160, 160)
+
+
+def test_functions_are_the_same_where_they_hold_the_same() -> None:
+    def adding(number: float) -> Any:
+        return lambda x: x + number
+
+    assert call_results.same(adding(1.0), adding(1.0)) and not call_results.same(adding(1.0), adding(2.0))
+
+
 def test_small_tensors_have_no_parts() -> None:
     small = Formula((4, 8, 16, 16), Gelu("it"), (Predicted(X[:, :, :16, :16]),), {})
     (formula,) = formulas_of(small, None)
@@ -147,4 +175,5 @@ def test_only_what_follows_from_a_changed_call_is_computed_again(monkeypatch: py
         assert known[: call.at] == [True] * call.at
         assert known.count(False) == len(follows) - 1
         # With bounds nothing is kept
-        assert np.array_equal(values, changed.full(Arithmetic(2.0**-24)).value)
+        known.clear()
+        assert np.array_equal(values, changed.full(Arithmetic(2.0**-24)).value) and not known
