@@ -14,28 +14,23 @@ from bridge.judge.diagnosis.altered.alteration import MAKERS, WITHOUT
 from bridge.judge.diagnosis.altered.numbers import Target, fitted
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Joined
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Joined
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
-from bridge.judge.diagnosis.records import Explanation
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.oracle.primitives import PRIMITIVES
 from bridge.operations.losses import BinaryCrossEntropy, CrossEntropy, Huber, Loss, MeanAbsoluteError
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
-from bridge.operations.operation import Operation as Node
 from bridge.operations.pointwise import Elu, Softplus
 from bridge.operations.pooling import AvgPool2d, MaxPool2d
 from bridge.operations.products import Linear
 from bridge.operations.reductions import Mean
 from bridge.operations.softmax import Softmax
+from tests.helpers.judged.single_operations import BIAS, DY, LAYERS, RNG, SHAPE, TARGET, WEIGHT, X, explained, formula
 from tests.helpers.tiers import few
 
 Array = np.ndarray
 
-RNG = np.random.default_rng(1)
-SHAPE = (3, 4, 6, 5)
-X, DY, TARGET = (RNG.normal(size=SHAPE).astype(np.float32) + shift for shift in (0.25, 0.0, 0.0))
-WEIGHT, BIAS = (RNG.normal(size=4).astype(np.float32) for _ in range(2))
 WIDE, SHIFT = (one[None, :, None, None] for one in (WEIGHT, BIAS))
 AXES = (0, 2, 3)
 MEAN = X.mean(AXES, keepdims=True, dtype=float)
@@ -52,29 +47,9 @@ OF_LINEAR = {"weight": MATRIX, "bias": RNG.normal(size=7).astype(np.float32)}
 RUNNING = {"running_mean": RNG.normal(size=4).astype(np.float32), "running_var": np.ones(4, np.float32)}
 
 
-def formula(node: Node, x: Array, parameters: dict[str, Array] | None = None, dy: Array | None = None,
-            gradient: int | str | None = None, state: str = "") -> Formula:
-    """An operation of known tensors."""
-    made = Formula((), node, (Predicted(x.astype(float)),),
-                   {name: np.asarray(w, float) for name, w in (parameters or {}).items()},
-                   None if dy is None else Predicted(dy.astype(float)), gradient, state)
-    shaped: Formula = made.replaced(shape=made._values.shape)
-    return shaped
-
-
 def gradient_of(loss: Loss, y: Array, target: Array) -> Criterion:
     """The gradient of a loss."""
     return Criterion(y.shape, loss, Predicted(y.astype(float)), np.asarray(target, float), True)
-
-
-def explained(right: Prediction, found: Array) -> list[Explanation]:
-    """What altered formulas alone say of a tensor."""
-    graph: Any = SimpleNamespace(arithmetic=Arithmetic(2.0**-24))
-    search = Search(Case("forward/it", graph, right, np.asarray(found, np.float32).astype(float)), now() + 120)
-    assert search.t > 1
-    with np.errstate(all="ignore"):
-        search._altered()
-        return search._accepted()
 
 
 def deviations(x: Array) -> Array:
@@ -98,7 +73,6 @@ BATCH, LAYER, GROUP = BatchNorm2d("it", 4), LayerNorm("it", (5,)), GroupNorm("it
 FORWARD, BACK = formula(BATCH, X, OF_BATCH), formula(BATCH, X, OF_BATCH, DY, 0)
 OF_WEIGHT = formula(BATCH, X, OF_BATCH, DY, "weight")
 STATE = formula(BatchNorm2d("it", 4, track_running_stats=True), X, OF_BATCH | RUNNING, state="running_mean")
-LAYERS = {"weight": RNG.normal(size=5).astype(np.float32), "bias": RNG.normal(size=5).astype(np.float32)}
 OF_LAYER, LAYER_BACK = formula(LAYER, X, LAYERS), formula(LAYER, X, LAYERS, DY, 0)
 GROUPS = X.reshape(3, 2, -1)
 IN_GROUPS = ((GROUPS - np.roll(of_rows(GROUPS), 1, 1)) / deviations(GROUPS)).reshape(SHAPE)
