@@ -121,7 +121,8 @@ class _Comparer:
                 continue
             n = visitor.local_roundings.get(name)
             judged = sharper(judged, local.get(name), MANY if n is None else n)
-            if judged.passed and odd and summed is not None:
+            # Also where the whole step is wrong already: it is so by its own inputs
+            if odd and summed is not None and (judged.passed or (name in local and local[name].t <= 1)):
                 judged = Judged(name, k, summed, note=SUMS)
             if name in visitor.estimated:
                 judged.estimated, judged.note = True, "; ".join(filter(None, [judged.note, ESTIMATED]))

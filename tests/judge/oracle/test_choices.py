@@ -125,3 +125,19 @@ def test_the_gradient_of_a_maximum_is_handed_on_once(network: type[nn.Module], l
     first = found.diagnosis.findings[0]
     assert first.name == wrong
     assert first.explanations[0].detail.endswith("to all that are equal to the largest")
+
+
+def test_so_it_is_where_the_gradient_is_wrong_already(tmp_path: Path) -> None:
+    """Each mistake is told, also behind another one: the loss is not divided by the number of pixels."""
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(
+        model=Skipped, batch=2, height=6, width=8, steps=1, threads=1)).path
+
+    def back(self: Any, dy: Tensor, xs: list[Tensor], w: Any) -> list[Tensor]:
+        return [each(dy, xs[0], Skipped.window, "all")]
+
+    both = type("Both", (backward("pool", back),), {"loss": lambda self, y, t: functional.mse_loss(y, t) * 3})
+    found = judge(fixture, train_graph(fixture, tmp_path / "result.h5", both)).verdict
+    assert found.diagnosis is not None
+    said = {one.name: [why.detail for why in one.explanations] for one in found.diagnosis.findings}
+    assert list(said)[:1] == ["loss"]
+    assert said["grads/relu/output"][0].endswith("to all that are equal to the largest")
