@@ -70,7 +70,7 @@ def _decays(case: Updating, adam: Adam) -> Hypotheses:
     decay = adam.weight_decay
     if not decay:
         return
-    yield hypothesis("weight_decay", "none", case.by(replace(adam, weight_decay=0.0)))
+    yield hypothesis("weight_decay", "left out of this parameter's update", case.by(replace(adam, weight_decay=0.0)))
     numbers = {one.name: getattr(adam, one.name) for one in fields(adam)}
     if isinstance(adam, AdamW):
         yield hypothesis("weight_decay", "in the gradient, as Adam's and not AdamW's", case.by(Adam(**numbers)))
