@@ -77,7 +77,7 @@ def _combined(formula: Altered | Cropped, calls: Sequence[Call], other_way: bool
 
 def _pairs(formula: Altered | Cropped, calls: Sequence[Call], made: Sequence[tuple[Call, Alteration]], target: Target,
            other_way: bool) -> Hypotheses:
-    """Two mistakes in one formula."""
+    """Two mistakes in one formula: like what is fitted they come behind all else, and must explain more bits."""
     singles: list[Single] = [(one.key, one.said, {call.at: one.change}) for call, one in made
                              if not one.unlikely and one.key != "precision"]
     singles += [("function", said, changes) for said, changes in other_order(calls)]

@@ -14,9 +14,11 @@ from bridge.judge.diagnosis.altered.combined import pairs
 from bridge.judge.diagnosis.altered.formulas import formulas_of
 from bridge.judge.diagnosis.altered.mixed_up import added_behind, exchanged
 from bridge.judge.diagnosis.altered.numbers import Target
-from bridge.judge.diagnosis.predictions.formulas import Formula
+from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
+from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.wrong_operations.resizing import upsample
 from bridge.judge.diagnosis.wrong_operations.spline import spline
+from bridge.operations.losses import CrossEntropy
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.products import ConvTranspose2d
 from bridge.operations.resizing import UpsampleNearest2d
@@ -181,3 +183,10 @@ def test_knots_that_are_counted_from_the_fence_posts() -> None:
     said = "knots (high - low)/(grid - 1) apart, not (high - low)/grid"
     (apart,) = [one for _, words, one in spline(node) if words == said]
     assert isinstance(apart, Spline) and (apart.low, apart.step, apart.grid) == (-1.0, pytest.approx(2 / 3), 4)
+
+
+def test_the_weights_of_classes_have_a_name() -> None:
+    y, target = Predicted(X.astype(float)), np.eye(4)[np.arange(90).reshape(3, 6, 5) % 4].transpose(0, 3, 1, 2)
+    right = Criterion(X.shape, CrossEntropy(weight=(1.0, 2.0, 3.0, 4.0), class_indices=True), y, target, True)
+    (of_right,) = formulas_of(right, None)
+    assert any(call.second.label == "the weights of the classes" for call in of_right.calls() if len(call.operands) > 1)
