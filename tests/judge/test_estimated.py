@@ -18,6 +18,7 @@ from bridge.common.errors import BridgeError
 from bridge.engine.library.extension import run_file
 from bridge.exchange.file import ExchangeFile
 from bridge.judge.judge import Judgement, judge
+from bridge.judge.measure.comparison import ESTIMATED
 from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.verdict import Outcome
 from bridge.report.html_page import run_of_several
@@ -113,6 +114,8 @@ def test_a_right_result_is_right_by_estimated_bounds(fixture: Path, tmp_path: Pa
     assert verdict.outcome is Outcome.ROUNDING and not comparison.not_judged and not verdict.missing
     assert "are estimated: PyTorch computes what the table of operations lacks (aten." in verdict.words
     estimated = {one.name for one in comparison.estimated}
+    assert {one.name for one in comparison.judged if ESTIMATED in one.note} == {
+        name for name in estimated if not name.startswith("update/")}
     assert {"forward/mul", "forward/sin", "grads/mul/gamma", "update/mul/gamma", "grads/cumsum/output"} - estimated == {
         "grads/cumsum/output"}
     assert not {"forward/first", "forward/roll", "forward/masked_fill", "grads/last/weight"} & estimated

@@ -257,7 +257,7 @@ def test_a_constant_sends_nothing_back() -> None:
     x = np.ones(X, np.float32)
     x[0] = 0
     node = program(["aten.eq.Scalar", [ONE, 0]], ["aten.masked_fill.Scalar", [ONE, {"call": 0}, 0.0]])
-    (sent,) = node.backward(exact(x), [exact(x)], {})[0]
+    (sent,) = node.backward(exact(np.ones(X, np.float32)), [exact(x)], {})[0]
     assert not node.forward([exact(x)], {}).error.any() and not sent.value[0].any() and (sent.value[1:] == 1).all()
 
 
