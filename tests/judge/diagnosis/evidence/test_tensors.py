@@ -223,7 +223,7 @@ def test_another_mask_of_dropout_is_described(tmp_path: Path) -> None:
     mask = lab.graph().operation("forward/1").parameters["mask"]
     search = Search(lab.case("forward/1", lab.right("forward/0") / 0.75 * mask[:1]))
     (first, *_), _ = search.run(search.place)
-    assert first.detail == "the mask of image 0 for every image"
+    assert first.detail == "the mask of the first image for all"
     lab.close()
 
 
