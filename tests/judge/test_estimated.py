@@ -145,10 +145,10 @@ def test_a_wrong_result_is_a_bug(name: str, fixture: Path, tmp_path: Path) -> No
 def test_between_one_and_ten_nobody_can_tell(fixture: Path, tmp_path: Path) -> None:
     """Not even where a known fault explains it: the bound may be too small."""
     comparison, verdict = judged(fixture, tmp_path / "result.h5",
-                                 lambda name, a: a * (1 + 1e-6) if name == "forward/sin" else a)
+                                 lambda name, a: a * (1 + 3e-6) if name == "grads/mul/output" else a)
     assert verdict.outcome is Outcome.CANNOT_TELL and "estimated bound" in verdict.hints[-1]
-    assert {one.name for one in comparison.failures} <= {"forward/sin", "forward/exp"}
-    assert comparison.failures[0].estimated and all(1 < one.t < 10 for one in comparison.failures)
+    assert {one.name for one in comparison.failures} <= {"grads/mul/output", "grads/roll/output"}
+    assert comparison.failures and all(one.estimated and 1 < one.t < 10 for one in comparison.failures)
 
 
 def test_the_library_says_what_it_lacks(fixture: Path, tmp_path: Path) -> None:

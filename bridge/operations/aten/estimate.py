@@ -4,7 +4,8 @@
 A function of arrays that somebody else computes (PyTorch) is run in float64 and in float32, with its operands off by
 their rounding. What is measured, for each element of what it gives:
 
-* D: the largest distance of a float32 run from the float64 run of the same operands, the right ones and others nearby;
+* D: the largest distance of a float32 run from the float64 run of the same operands, the right ones and others nearby,
+  and of a float64 run that rounds at random what is computed on the way;
 * M: the largest distance of a float64 run from that of the right operands: where rounding decides a choice, all of it,
   and where it is a choice of equal numbers, in whichever run;
 * L: the sum of ``|df/dx| |x|`` over all operands, which a sum of ``n`` terms has as its absolute values. Operands off
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ from bridge.operations.operation import Number, Shape
 Array = np.ndarray
 #: Arrays of one element type, float32 or float64, for operands of that type
 Function = Callable[[list[Array]], list[Array]]
+#: See `bridge.operations.aten.rounding`
+Rounding = Callable[[float, int], AbstractContextManager[Any]]
 
 #: By which what was measured is multiplied
 FACTOR = 2.0
@@ -46,7 +50,8 @@ NEAR = 4
 UNIT, NOTHING = 2.0**-24, 2.0**-1000
 
 
-def estimated(function: Function, operands: Sequence[Number], exact: frozenset[int] = frozenset()) -> list[Number]:
+def estimated(function: Function, operands: Sequence[Number], exact: frozenset[int] = frozenset(),
+              rounding: Rounding = lambda u, seed: nullcontext()) -> list[Number]:
     """Return what a function gives for operands, with estimated bounds; by an arithmetic without bounds, or by that of
     exact probes, the numbers alone.
 
@@ -55,6 +60,7 @@ def estimated(function: Function, operands: Sequence[Number], exact: frozenset[i
     function : see the head of this file
     operands : numbers with a bound, one at least
     exact : positions of operands that are integers, which nobody rounds
+    rounding : within what it gives for a roundoff and a seed, the function rounds at random what it computes
     """
     values, arithmetic, number = [one.value for one in operands], operands[0].arithmetic, type(operands[0])
     with np.errstate(all="ignore"):
@@ -63,15 +69,15 @@ def estimated(function: Function, operands: Sequence[Number], exact: frozenset[i
             return [number(one, 0.0, arithmetic) for one in right]
         known = all((one.error <= NEAR * arithmetic.u * np.abs(one.value)).all() for one in operands)
         rounded = np.array([i not in exact for i in range(len(values))], dtype=float)
-        bounds = _bounds(function, values, right, arithmetic, rounded) if known else [math.inf] * len(right)
+        bounds = _bounds(function, values, right, arithmetic, rounded, rounding) if known else [math.inf] * len(right)
     found = [number(one, bound, arithmetic) for one, bound in zip(right, bounds, strict=True)]
     for one in found:
         one.estimated = True
     return found
 
 
-def _bounds(function: Function, values: list[Array], right: list[Array], arithmetic: Any, rounded: Array
-            ) -> list[Array]:
+def _bounds(function: Function, values: list[Array], right: list[Array], arithmetic: Any, rounded: Array,
+            rounding: Rounding) -> list[Array]:
     """`rounded` is 0 for what is exact, and 1 for all else."""
     runs, rng, u = [_Runs(one) for one in right], np.random.default_rng(0), arithmetic.u
 
@@ -88,6 +94,10 @@ def _bounds(function: Function, values: list[Array], right: list[Array], arithme
         double = function([one.astype(np.float64) for one in single])
         for run, found, exact in zip(runs, function(single), double, strict=True):
             run.rounded = np.fmax(run.rounded, np.abs(found - exact))
+        with rounding(UNIT, number):
+            otherwise = function(values)
+        for run, found in zip(runs, otherwise, strict=True):
+            run.rounded = np.fmax(run.rounded, np.abs(found - run.right))
     for _ in range(CAUCHY):
         wide = off(lambda shape: SMALL * np.clip(rng.standard_cauchy(shape), -LARGEST, LARGEST))
         for run, found in zip(runs, function(wide), strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -69,7 +70,7 @@ class Aten(Operation):
         """Return the output."""
         call = _Call(self.calls, inputs, parameters)
         moves = call.moves()
-        return moves.moved(call.operands) if moves else estimated(call.outputs, call.operands, call.exact)[0]
+        return moves.moved(call.operands) if moves else estimated(call.outputs, call.operands, call.exact, _rounding)[0]
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients by PyTorch's derivative; those with respect to integers are 0."""
@@ -78,7 +79,7 @@ class Aten(Operation):
         found = moves.sent_back(dy, call.operands) if moves else []
         # Where it moves a number may hang on the number, which then is a constant
         if not moves or not call.agree(dy, found):
-            found = estimated(call.gradients, [dy, *call.operands], frozenset(i + 1 for i in call.exact))
+            found = estimated(call.gradients, [dy, *call.operands], frozenset(i + 1 for i in call.exact), _rounding)
         return found[:len(inputs)], dict(zip(self.calls.parameters, found[len(inputs):], strict=True))
 
 
@@ -142,6 +143,12 @@ class _Call:
         stored = {name: _tensor(one.astype(arrays[0].dtype)) for name, one in self._state.items()}
         stored |= zip(self._program.parameters, given[self._inputs:], strict=True)
         return given, self._program.run(given[:self._inputs], stored)
+
+
+def _rounding(u: float, seed: int) -> AbstractContextManager[Any]:
+    from bridge.operations.aten.rounding import RoundedByChance
+
+    return RoundedByChance(u, seed)
 
 
 def _tensor(array: Array) -> Any:
