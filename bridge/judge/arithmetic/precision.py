@@ -98,13 +98,16 @@ def _proven(lower: LowerPrecision, pair: FilePair, judged: Comparison) -> Recogn
 def consistent(pair: FilePair, comparison: Comparison) -> Recognised | None:
     """Return a lower precision by whose bounds nothing fails, where no convolution can be computed again to prove it.
 
-    The errors must look like it too: made by a convolution, small, and spread over many elements. Where a product is
+    The errors must look like it too: made by a convolution, and by no operation that multiplies no matrices, small, and
+    spread over many elements. Where a product is
     computed again and is that of no lower precision, none is named: arithmetic that nobody lists is no proof of a bug.
     """
     failures = comparison.failures
     if pair.candidate.precision != "float32" or pair.algorithm is not None or not failures:
         return None
     if failures[0].name.endswith("/bias") or not operands.is_product(comparison.model, failures[0].name):
+        return None
+    if any(one.by_itself and not operands.is_product(comparison.model, one.name) for one in failures):
         return None
     first = failures[0].statistic
     if not first.error**2 < first.norm_error / 4:

@@ -39,8 +39,7 @@ from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.judge.diagnosis.records import MOSTLY, NEARLY, Explanation
 from bridge.judge.diagnosis.sampling import SAMPLE, SMALL, few_channels, sample
 from bridge.judge.measure.error_statistics import measure
-from bridge.judge.measure.per_step import width
-from bridge.judge.measure.updates import WIDE
+from bridge.judge.measure.per_step import WIDE, width
 
 Array = np.ndarray
 

@@ -18,9 +18,9 @@ from bridge.common.progress import Report
 from bridge.judge.measure.error_statistics import Statistic, measure
 from bridge.judge.measure.file_pair import FilePair, Parameters, refuse_copy
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged, bug_above, sharper
-from bridge.judge.measure.per_step import SUMS, StepVisitor, visit_step
+from bridge.judge.measure.per_step import SUMS, WIDE, StepVisitor, visit_step
 from bridge.judge.measure.unjudged import list_unjudged, list_unknown
-from bridge.judge.measure.updates import WIDE, UpdateCheck
+from bridge.judge.measure.updates import UpdateCheck
 from bridge.judge.oracle.error_model import total_roundoff
 from bridge.operations.pointwise import Dropout
 
@@ -114,13 +114,14 @@ class _Comparer:
             if (n := visitor.roundings[name]) is not None:
                 judged.bug_above = bug_above(n)
             odd = summed is not None and not summed.t <= 1
-            if judged.passed and not odd and name not in local and (wide := visitor.width.get(name, 0.0)) > WIDE:
+            wide = visitor.width.get(name, 0.0)
+            if judged.passed and not odd and name not in local and not judged.t * wide <= WIDE:
                 self.comparison.skip(name, k, f"after so many operations rounding may be {wide:.2g} of it: the inputs "
                                      "of its operation, which would show more, are not in the file",
                                      hidden=True, measured=True)
                 continue
             n = visitor.local_roundings.get(name)
-            judged = sharper(judged, local.get(name), MANY if n is None else n)
+            judged = sharper(judged, local.get(name), MANY if n is None else n, visitor.lacking.get(name, ()))
             # Also where the whole step is wrong already: it is so by its own inputs
             if odd and summed is not None and (judged.passed or (name in local and local[name].t <= 1)):
                 judged = Judged(name, k, summed, note=SUMS)

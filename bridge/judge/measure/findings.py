@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ class Judged:
     bug_above : T from which on it is a bug without doubt, see `bug_above`
     note : a remark for the reader
     estimated : its bound is no theorem, but what runs of PyTorch show: it rests on an operation that the table lacks
+    by_itself : it was judged from the candidate's own inputs of its operation, all of which are in the file
     excused : set where it is outside its bound, but inside that of a lower precision: PRECISION where that precision is
         proven, else CANNOT_TELL
     """
@@ -44,6 +45,7 @@ class Judged:
     bug_above: float = BUG_ABOVE
     note: str = ""
     estimated: bool = False
+    by_itself: bool = False
     excused: Outcome | None = None
 
     @property
@@ -94,12 +96,22 @@ def bug_above(n: float) -> float:
     return min(max(1.0, math.sqrt(n) / 9), BUG_ABOVE)
 
 
-def sharper(judged: Judged, local: Statistic | None, n: int) -> Judged:
-    """Return the same tensor against the candidate's own inputs of the operation, where that says more."""
+def sharper(judged: Judged, local: Statistic | None, n: int, lacking: Sequence[str] = ()) -> Judged:
+    """Return the same tensor against what the candidate's own inputs of the operation give, where that says more.
+
+    Parameters
+    ----------
+    lacking : names of such inputs that its file lacks, which follow from others
+    """
     # Where the whole step proves nothing, its bound is no answer
     if local is None or (local.t <= judged.t and judged.statistic.bound < VAST):
         return judged
-    return Judged(judged.name, judged.step, local, bug_above(n), "from the candidate's own inputs of this operation")
+    of = "inputs of this operation"
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        of = f"tensors before it, across {lacking[-1]}{more}, which its file lacks"
+    return Judged(judged.name, judged.step, local, bug_above(n), f"from the candidate's own {of}",
+                  by_itself=not lacking)
 
 
 @dataclass

@@ -13,10 +13,14 @@ from bridge.judge.measure.error_statistics import Statistic, measure, measure_al
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.walk import streams, walk
 from bridge.judge.oracle.choices import Sums
+from bridge.judge.oracle.graph_step import UNUSABLE
 from bridge.judge.oracle.reductions import Truth
 
 Array = np.ndarray
 
+#: Share of a tensor, in the Euclidean norm, from which on agreement within it proves nothing: what a right one is off
+#: is at most T times the bound in each element
+WIDE = 0.01
 #: Note of a tensor whose elements pass and whose sums do not
 SUMS = "sums along the axes within which its readers choose a place for it, whichever of equal numbers takes it"
 
@@ -55,6 +59,7 @@ class StepVisitor:
     sums : statistics of sums that choices between equal numbers leave as they are, by tensor name
     narrow : names of tensors that the file holds in fewer bytes than the candidate computes with
     estimated : names of tensors whose bounds are estimated
+    lacking : by the name of a tensor that is in `local`, those that the file lacks before it
     """
 
     pair: FilePair
@@ -71,6 +76,7 @@ class StepVisitor:
     sums: dict[str, Statistic] = field(default_factory=dict)
     narrow: set[str] = field(default_factory=set)
     estimated: set[str] = field(default_factory=set)
+    lacking: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(self, name: str, truth: Truth, local: Truth | None, image: int | None, /) -> Array | None:
         """Compare one tensor, see `bridge.judge.measure.walk.Look`."""
@@ -89,15 +95,16 @@ class StepVisitor:
         if found is not None:
             self.roundings[name] = truth.n
             if not streams(pair.model):
-                self.width[name] = width(truth.value, truth.bound)
+                near = truth.alone is not None and bool((np.abs(found - truth.value) <= truth.alone).all())
+                self.width[name] = 0.0 if near else width(truth.value, truth.bound)
             local = self._replayed(name, found, local, image)
-        elif local is not None and not np.isfinite(local.value).all():
+        elif local is not None and (not np.isfinite(local.value).all() or self._proves_little(local)):
             local = None
         if (truth if local is None else local).estimated:
             self.estimated.add(name)
         if (parameter := name.removeprefix("grads/")) in pair.start:
             self._gradient(parameter, truth, local)
-        return None if found is None or not self._finite(name, found, image) else found
+        return found if found is None or self._finite(name, found, image) else UNUSABLE
 
     def _replayed(self, name: str, found: Array, local: Truth | None, image: int | None) -> Truth | None:
         """Against the candidate's own inputs; None where those give what is not finite."""
@@ -109,11 +116,19 @@ class StepVisitor:
         (statistic,) = compared([found], local, image)
         if statistic.nonfinite and not np.isfinite(local.value).all():
             return None
+        if statistic.t <= 1 and self._proves_little(local, statistic.t):
+            return None
+        if local.lacking:
+            self.lacking[name] = local.lacking
         # A copy of fewer bytes than the candidate computes with says nothing to the last bit
         if not (narrow or local.stored < self.pair.dtype.itemsize) or local.n:
             self.local.put(name, image, statistic)
             self.local_roundings[name] = local.n
         return local
+
+    def _proves_little(self, local: Truth, t: float = 1.0) -> bool:
+        """Whether it follows from tensors so far before it that agreement to a share t of the bound says little."""
+        return bool(local.lacking) and not t * width(local.value, local.bound) <= WIDE
 
     def _finite(self, name: str, found: Array, image: int | None) -> bool:
         """Whether an own tensor can be computed with; the whole of a comparison says it at once, where that is."""

@@ -10,13 +10,11 @@ import numpy as np
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.measure.findings import NOT_IN_FILE, Comparison, Judged
-from bridge.judge.measure.per_step import width
+from bridge.judge.measure.per_step import WIDE, width
 from bridge.judge.oracle import update
 from bridge.operations.pointwise import Relu
 from bridge.operations.products import Conv2d
 
-#: Bound of a gradient, as a share of it, from which on agreement proves nothing
-WIDE = 0.01
 #: Share of a tensor's elements that must show their gradient; below, the update is refused
 ENOUGH = 0.5
 #: T from which on new weights are a bug: below, an order of operations that `oracle.update` does not name may do it
@@ -124,7 +122,7 @@ class UpdateCheck:
         statistic = measure(found.step, found.expected, found.bound)
         has_gradient = self.pair.candidate.has(f"steps/{k}/grads/{name}")
         share = width(found.expected, found.bound)
-        if statistic.t <= 1 and name in self.whole and share > WIDE:
+        if statistic.t <= 1 and name in self.whole and not statistic.t * share <= WIDE:
             self.comparison.skip(f"update/{name}", k, f"after so many operations rounding may be {share:.2g} of its "
                                  "gradient: the inputs of that, which would show more, are not in the file",
                                  hidden=not has_gradient, measured=True)

@@ -24,7 +24,7 @@ from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.choices import Sums as ChosenSums
 from bridge.judge.oracle.fast_convolution import wanted
-from bridge.judge.oracle.graph_step import GraphStep
+from bridge.judge.oracle.graph_step import UNUSABLE, GraphStep
 from bridge.judge.oracle.reductions import (
     StepSums,
     Truth,
@@ -48,7 +48,8 @@ class Look(Protocol):
     def __call__(self, name: str, truth: Truth, local: Truth | None, image: int | None, /) -> Array | None:
         """Take a tensor by its name under /steps/<k>; `image` says which image of it, None the whole.
 
-        `local` is what the candidate's own inputs of the operation give. It may give back the candidate's own tensor.
+        `local` is what the candidate's own tensors give. It may give back the candidate's own tensor, or `UNUSABLE`
+        (`bridge.judge.oracle.graph_step`).
         The arrays are used again after the call.
         """
 
@@ -101,7 +102,8 @@ def _by_images(pair: FilePair, step: int, weights: Parameters, look: Look, image
     def one(image: int) -> StepSums:
         def visit(name: str, value: Array, bound: Array, /, *local: Truth) -> Array | None:
             truth = Truth(value, bound, of_first if name == f"forward/{first.name}" else None)
-            return look(name, truth, local[0] if local else None, image)
+            found = look(name, truth, local[0] if local else None, image)
+            return None if found is UNUSABLE else found
 
         x, target = pair.batch(step, "input", image), pair.batch(step, "target", image)
         return step_of_image(pair.model, weights, x, target, pair.loss_scale, pair.arithmetic, visit)
@@ -131,7 +133,7 @@ def _shared(workers: int) -> AbstractContextManager[None]:
 
 
 def _truth(of: Bounded) -> Truth:
-    return Truth(of.value, limit(of), estimated=of.estimated)
+    return Truth(of.value, limit(of), estimated=of.estimated, lacking=of.lacking, alone=of.alone)
 
 
 def limit(truth: Bounded) -> Array:

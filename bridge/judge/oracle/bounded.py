@@ -72,6 +72,10 @@ class Bounded:
     axes: tuple[str, ...] = ()
     #: its bound is estimated, as that of what has no formula
     estimated = False
+    #: which tensors a candidate's file lacks between this and what it was computed from
+    lacking: tuple[str, ...] = ()
+    #: of a bias gradient the bound of its own sum, without what its terms are off
+    alone: Array | None = None
     #: which call of a formula that is watched has made it
     call: int | None = None
 
@@ -314,6 +318,14 @@ class Bounded:
         error = np.minimum(other.error, at_most * np.abs(self.value)) if at_most < math.inf else other.error
         found = Bounded(self.value, np.maximum(self.error, error), self.arithmetic, max(self.terms, other.terms))
         found.call = self.call
+        return found.named(self.label, *self.axes)
+
+    def or_number(self, other: Bounded) -> Bounded:
+        """Return this number with a bound that has room for another one, which a library is known to take for it."""
+        if not self.arithmetic.bounds:
+            return self
+        error = other.error + np.abs(other.value - self.value)
+        found = Bounded(self.value, np.maximum(self.error, error), self.arithmetic, self.terms)
         return found.named(self.label, *self.axes)
 
     def _never_exact(self, error: Array, exact: Array) -> Array:

@@ -81,6 +81,13 @@ class FromOwn:
         bias = np.abs(self._written["bias"].value)
         return bias if isinstance(self._node, (Linear, LayerNorm)) else bias.reshape(-1, *(1,) * (rank - 2))
 
+    def sum_alone(self, dy: Bounded, shape: tuple[int, ...]) -> Array:
+        """Return the bound of a bias gradient, of this shape, where nothing but its own sum of exact numbers rounds."""
+        behind = isinstance(self._node, (Linear, LayerNorm))
+        kept = range(len(dy.shape) - len(shape), len(dy.shape)) if behind else (1,)
+        absolute = np.abs(dy.value).sum(tuple(i for i in range(len(dy.shape)) if i not in kept))
+        return dy.arithmetic.factor(dy.size / max(1, absolute.size)) * absolute.reshape(shape)
+
     def new_state(self, given: Sequence[Bounded]) -> dict[str, Bounded]:
         """Return what the forward pass makes of the state."""
         found = [self._node.new_state(own, parameters) for own, parameters in self._ways(given)]

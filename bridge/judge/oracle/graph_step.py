@@ -23,15 +23,19 @@ from bridge.operations.losses import Loss, MeanSquaredError
 from bridge.operations.operation import Operation
 
 Array = np.ndarray
+#: In place of a tensor of the candidate that nothing can be computed from
+UNUSABLE = np.array(np.nan)
 
 
 class Visitor(Protocol):
     """Receives every tensor of a step."""
 
     def __call__(self, name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
-        """Take a tensor by its name under /steps/<k>; give back the candidate's own, None where its file lacks it.
+        """Take a tensor by its name under /steps/<k>; give back the candidate's own, None where its file lacks it, and
+        `UNUSABLE` where it is not finite.
 
-        `local` is what the candidate's own inputs of the operation give, None where one of them is missing.
+        `local` is what the candidate's own tensors give; `lacking` of it has the names of those between that the file
+        lacks. It is None where one of the tensors cannot be used.
         """
 
 
@@ -44,24 +48,30 @@ class SumsVisitor(Protocol):
 
 @dataclass
 class _Flow:
-    """What of a tensor is known: by the oracle, and the candidate's own."""
+    """What of a tensor is known: by the oracle, and the candidate's own, or what follows from its others where its file
+    lacks this one; that is the oracle's itself where it lacks all before, too.
+    """
 
     truth: Bounded
     own: Bounded | None
     #: absolute value of what was added last to make it
     term: Array | float = 0.0
 
+    @property
+    def is_oracles(self) -> bool:
+        """Return whether the candidate's own numbers are nowhere in it."""
+        return self.own is self.truth
+
 
 @dataclass
 class _Parts:
-    """Gradients of one tensor from all that take it; `own` from the candidate's tensors, None where one is missing.
+    """Gradients of one tensor from all that take it, as `flows` of their own.
 
     `sent` says of each, from the candidate's tensors where these are known, how much of it there is; `readers` is where
     it comes from.
     """
 
-    truth: list[Bounded] = field(default_factory=list)
-    own: list[Bounded | None] = field(default_factory=list)
+    flows: list[_Flow] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     readers: list[str] = field(default_factory=list)
 
@@ -103,36 +113,52 @@ class GraphStep:
     def _exact(self, array: Array) -> Bounded:
         return Bounded(array, 0.0, self._arithmetic)
 
-    def _seen(self, name: str, truth: Bounded, local: Bounded | None) -> _Flow:
-        own = self._visit(name, truth, local)
-        return _Flow(truth, None if own is None else self._exact(own))
+    def _seen(self, name: str, truth: Bounded, local: Bounded | None, given: list[_Flow]) -> _Flow:
+        """Show a tensor that follows from others, and return what is known of it."""
+        found = self._visit(name, truth, local)
+        if found is UNUSABLE or (found is None and local is None):
+            return _Flow(truth, None)
+        if found is not None:
+            return _Flow(truth, self._exact(found))
+        if all(one.is_oracles for one in given):
+            truth = _lacking(truth, given, name)
+            return _Flow(truth, truth)
+        return _Flow(truth, None if local is None else _lacking(local, given, name))
 
     def _forward(self, x: Array) -> dict[str, _Flow]:
-        flows = {INPUT: _Flow(self._exact(x), self._exact(x))}
+        exact = self._exact(x)
+        flows = {INPUT: _Flow(exact, exact)}
         for node in self._graph.nodes:
             given, replay = [flows[name] for name in node.inputs], self._own[node.name]
-            own, parameters = _known([one.own for one in given]), replay.parameters
+            own, parameters = _known(given), replay.parameters
             truth = node.forward([one.truth for one in given], parameters)
-            local = None if own is None else replay.forward(own, [one.term for one in given])
-            flows[node.name] = self._seen(f"forward/{node.name}", truth, local)
+            local = None
             if own is not None:
-                flows[node.name].term = replay.last_term(own, len(truth.shape))
+                same = _nothing_new(given)
+                local = _lacking(truth if same else replay.forward(own, [one.term for one in given]), given)
+            flow = flows[node.name] = self._seen(f"forward/{node.name}", truth, local, given)
+            if own is not None and not flow.is_oracles:
+                flow.term = replay.last_term(own, len(truth.shape))
             if set(node.new_state_shapes()) <= set(parameters):
                 new = node.new_state([one.truth for one in given], parameters)
                 own_new = {} if own is None else replay.new_state(own)
                 for name, state in new.items():
-                    self._visit(f"state/{node.name}/{name}", state, own_new.get(name))
+                    local = None if own is None else _lacking(own_new[name], given)
+                    self._visit(f"state/{node.name}/{name}", state, local)
         return flows
 
     def _backward(self, flows: dict[str, _Flow], target: Bounded) -> None:
         last = flows[self._graph.nodes[-1].name]
-        own = None if last.own is None else in_use(last.own)
-        self._visit("loss", self._loss.forward(last.truth, target),
-                    None if own is None else self._loss.forward(own, target))
+        truth, local = self._loss.forward(last.truth, target), None
+        if last.own is not None:
+            local = _lacking(truth if _nothing_new([last]) else self._loss.forward(in_use(last.own), target), [last])
+        self._visit("loss", truth, local)
         parts = {name: _Parts() for name in flows}
-        parts[self._graph.nodes[-1].name] = _Parts(
-            [self._loss_gradient(last.truth, target)],
-            [None if own is None else self._loss_gradient(own, target)])
+        truth, local = self._loss_gradient(last.truth, target), None
+        if last.own is not None:
+            truth = _lacking(truth, [last])
+            local = truth if _nothing_new([last]) else _lacking(self._loss_gradient(in_use(last.own), target), [last])
+        parts[self._graph.nodes[-1].name] = _Parts([_Flow(truth, local)])
         for node in reversed(self._graph.nodes):
             dy = self._gradient(f"grads/{node.name}/output", parts[node.name])
             self._operation_backward(node, dy, flows, parts)
@@ -149,8 +175,11 @@ class GraphStep:
 
     def _gradient(self, name: str, parts: _Parts) -> _Flow:
         """The sum over all that take a tensor."""
-        own = _known(parts.own)
-        flow = self._seen(name, _sum(parts.truth), None if own is None else _sum(own))
+        truth, own = _sum([one.truth for one in parts.flows]), _known(parts.flows)
+        local = None
+        if own is not None:
+            local = _lacking(truth if _nothing_new(parts.flows) else _sum(own), parts.flows)
+        flow = self._seen(name, truth, local, parts.flows)
         right = sums(parts.sent, self._arithmetic.u) if parts.sent else None
         if right is not None and self._visit_sums is not None:
             self._visit_sums(name, tuple(parts.readers), right)
@@ -158,20 +187,39 @@ class GraphStep:
 
     def _operation_backward(self, node: Operation, dy: _Flow, flows: dict[str, _Flow], parts: dict[str, _Parts]
                             ) -> None:
-        given, replay = [flows[name] for name in node.inputs], self._own[node.name]
-        truth = node.backward(dy.truth, [one.truth for one in given], replay.parameters)
-        own = _known([dy.own, *(one.own for one in given)])
-        local = None if own is None else replay.backward(own[0], own[1:])
+        given, replay = [dy, *(flows[name] for name in node.inputs)], self._own[node.name]
+        truth = node.backward(dy.truth, [one.truth for one in given[1:]], replay.parameters)
+        own, local = _known(given), None
+        if own is not None:
+            local = truth if _nothing_new(given) else replay.backward(own[0], own[1:])
         for name, gradient in truth[1].items():
-            self._visit(f"grads/{node.name}/{name}", gradient, None if local is None else local[1][name])
+            if name == "bias":
+                gradient.alone = replay.sum_alone(dy.truth, gradient.shape)
+            self._visit(f"grads/{node.name}/{name}", gradient,
+                        None if local is None else _lacking(local[1][name], given))
         for i, name in enumerate(node.inputs):
-            parts[name].truth.append(truth[0][i])
-            parts[name].own.append(None if local is None else local[0][i])
+            known = None if local is None else _lacking(local[0][i], given)
+            part = known if known is not None and local is truth else truth[0][i]
+            parts[name].flows.append(_Flow(part, known))
             if self._visit_sums is not None:
-                known = [one.truth for one in given] if own is None else own[1:]
-                part, upstream = (truth[0][i], dy.truth) if own is None or local is None else (local[0][i], own[0])
-                parts[name].sent.append(sent(node, part, upstream, known))
+                back = [one.truth for one in given] if own is None else own
+                parts[name].sent.append(sent(node, part if known is None else known, back[0], back[1:]))
                 parts[name].readers.append(f"grads/{node.name}/output")
+
+
+def _nothing_new(given: list[_Flow]) -> bool:
+    """Whether the candidate's file lacks all that these follow from, so that the oracle has computed it already."""
+    return all(one.is_oracles for one in given) and any(one.truth.lacking for one in given)
+
+
+def _lacking(found: Bounded, given: list[_Flow], *names: str) -> Bounded:
+    """The same, which follows from these, and knows which tensors the candidate's file lacks between."""
+    between = dict.fromkeys(name for one in given if one.own is not None for name in one.own.lacking)
+    if not (between or names):
+        return found
+    made = Bounded(found.value, found.error, found.arithmetic, found.terms)
+    made.estimated, made.lacking = found.estimated, (*between, *names)
+    return made
 
 
 def _sum(parts: list[Bounded]) -> Bounded:
@@ -183,7 +231,7 @@ def _sum(parts: list[Bounded]) -> Bounded:
     return found
 
 
-def _known(found: list[Bounded | None]) -> list[Bounded] | None:
-    """All of them, or None where one is missing."""
-    known = [one for one in found if one is not None]
+def _known(found: list[_Flow]) -> list[Bounded] | None:
+    """The candidate's own of all of them, or None where one is missing."""
+    known = [one.own for one in found if one.own is not None]
     return known if len(known) == len(found) else None

@@ -28,6 +28,10 @@ class Truth:
         computes with says nothing to the last bit.
     estimated : bool
         The bound is no theorem, but what runs of PyTorch show (`bridge.operations.aten.estimate`).
+    alone : array or None
+        Of a bias gradient the bound of its own sum: what is as near as that is right, however far off its terms may be.
+    lacking : tuple of str
+        Names of tensors that the candidate's file lacks between this one and those that it was computed from.
     """
 
     value: Array
@@ -35,6 +39,8 @@ class Truth:
     n: int | None = None
     stored: int = 8
     estimated: bool = False
+    lacking: tuple[str, ...] = ()
+    alone: Array | None = None
 
 
 class ImageVisitor(Protocol):
