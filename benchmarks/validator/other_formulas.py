@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from bridge.operations import pointwise
+from bridge.operations import elementary, pointwise
 from bridge.operations.losses import Huber, MeanSquaredError, SmoothL1
 from bridge.operations.operation import Operation as Node
 from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters
@@ -49,8 +49,8 @@ def _log10(x: Tensor) -> Tensor:
 
 #: Activations without a hyperparameter
 FUNCTIONS: dict[type[Node], Callable[[Tensor], Tensor]] = {
-    pointwise.Exp: _exp, pointwise.Sigmoid: _sigmoid, pointwise.Silu: lambda x: x * _sigmoid(x),
-    pointwise.Gelu: _gelu, pointwise.Log10: _log10}
+    elementary.Exp: _exp, pointwise.Sigmoid: _sigmoid, pointwise.Silu: lambda x: x * _sigmoid(x),
+    pointwise.Gelu: _gelu, elementary.Log10: _log10}
 
 
 class OtherFormulas(GraphOperations):

@@ -179,6 +179,7 @@ def _settings_of(rng: np.random.Generator, kind: str) -> dict[str, Any]:
     """Of a function of each number; without bounds clip would do nothing."""
     low, high = sorted(float(one) for one in rng.normal(0, 0.5, 2))
     given: dict[str, dict[str, Any]] = {
+        "affine": {"scale": float(rng.choice([-1.0, 0.1, 1.0, 3.0])), "shift": float(rng.choice([0.0, 0.3, 1.0]))},
         "clip": {"min": low, "max": high}, "elu": {"alpha": float(rng.choice([1.0, 0.3]))},
         "leaky_relu": {"negative_slope": float(rng.choice([0.01, 0.2]))},
         "softplus": {"beta": float(rng.choice([1.0, 2.5]))}}

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from bridge.operations.arithmetic import *
+from bridge.operations.elementary import *
 from bridge.operations.joins import *
 from bridge.operations.normalization import *
 from bridge.operations.operation import Operation as Operation

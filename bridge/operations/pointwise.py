@@ -13,6 +13,8 @@ from bridge.operations.operation import Gradients, Number, Operation, Real, Shap
 
 #: Of the largest exponential that float32 holds
 LARGEST_EXPONENT = 88.72
+#: 1/6 in float32
+SIXTH = 11184811 / 2.0**26
 
 
 @dataclass(frozen=True)
@@ -222,78 +224,38 @@ class Softplus(Pointwise):
 
 
 @dataclass(frozen=True)
-class Exp(Pointwise):
-    """The exponential."""
+class Hardsigmoid(Pointwise):
+    """``(z + 3) / 6``, between 0 and 1; the derivative at its ends is 0, as torch's."""
 
-    kind: ClassVar[str] = "exp"
+    kind: ClassVar[str] = "hardsigmoid"
 
     def value(self, z: Number) -> Number:
-        """Return ``exp(z)``."""
-        return z.exp()
+        """Return 0, 1, or ``(z + 3) / 6`` between -3 and 3."""
+        return (-z > 3).choose(0.0, (z > 3).choose(z.constant(1.0), ((z + 3.0) / 6.0).or_as(z / 6.0 + 0.5)))
 
     def gradient(self, dy: Number, z: Number) -> Number:
-        """Return ``dy * exp(z)``."""
-        return dy * z.exp()
+        """Return ``dy / 6`` between -3 and 3; PyTorch's has 1/6 in float32 in every precision."""
+        return (z > -3).choose((-z > -3).choose((dy / 6.0).or_number(dy * SIXTH), 0.0), 0.0)
 
 
 @dataclass(frozen=True)
-class Log(Pointwise):
-    """The natural logarithm."""
+class Hardswish(Pointwise):
+    """``z * (z + 3) / 6`` between -3 and 3, z above and 0 below.
 
-    kind: ClassVar[str] = "log"
+    Source: A. Howard et al., Searching for MobileNetV3, ICCV 2019, https://arxiv.org/abs/1905.02244
+    """
 
-    def value(self, z: Number) -> Number:
-        """Return ``log(z)``."""
-        return z.log()
-
-    def gradient(self, dy: Number, z: Number) -> Number:
-        """Return ``dy / z``."""
-        return (dy / z).or_as(dy * (1.0 / z))
-
-
-@dataclass(frozen=True)
-class Log2(Pointwise):
-    """The logarithm to base 2."""
-
-    kind: ClassVar[str] = "log2"
+    kind: ClassVar[str] = "hardswish"
 
     def value(self, z: Number) -> Number:
-        """Return ``log(z) / log(2)``."""
-        return z.log() / math.log(2)
+        """Return 0, z, which PyTorch computes as ``z * 6 / 6``, or ``z * (z + 3) / 6``."""
+        inner = (z * (z + 3.0) / 6.0).or_as(z * ((z + 3.0) / 6.0)).or_as(z * (z / 6.0 + 0.5))
+        return (-z > 3).choose(0.0, (z > 3).choose(z.or_as(z * 6.0 / 6.0), inner))
 
     def gradient(self, dy: Number, z: Number) -> Number:
-        """Return ``dy / (z * log(2))``."""
-        return (dy / (z * math.log(2))).or_as(dy * (1.0 / z) / math.log(2))
-
-
-@dataclass(frozen=True)
-class Log10(Pointwise):
-    """The logarithm to base 10."""
-
-    kind: ClassVar[str] = "log10"
-
-    def value(self, z: Number) -> Number:
-        """Return ``log(z) / log(10)``."""
-        return z.log() / math.log(10)
-
-    def gradient(self, dy: Number, z: Number) -> Number:
-        """Return ``dy / (z * log(10))``."""
-        return (dy / (z * math.log(10))).or_as(dy * (1.0 / z) / math.log(10))
-
-
-@dataclass(frozen=True)
-class Sqrt(Pointwise):
-    """The square root."""
-
-    kind: ClassVar[str] = "sqrt"
-
-    def value(self, z: Number) -> Number:
-        """Return ``sqrt(z)``."""
-        return z.sqrt()
-
-    def gradient(self, dy: Number, z: Number) -> Number:
-        """Return ``dy / (2 * sqrt(z))``."""
-        return (dy / (z.sqrt() * 2.0)).or_as(dy * (0.5 / z.sqrt()))
+        """Return dy times ``z / 3 + 1 / 2`` between -3 and 3; at 3 it is dy."""
+        inner = dy * (z / 3.0 + 0.5).or_as((z * 2.0 + 3.0) / 6.0)
+        return (z > -3).choose((-z > -3).choose(inner, dy), 0.0)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,13 @@ module cnn_operations_pointwise
       procedure :: read => leaky_read
    end type leaky_relu_type
 
+   !> scale*z + shift: its derivative needs neither the input nor the output
+   type, extends(function_type), public :: affine_type
+   contains
+      procedure, nopass :: reads_x => no
+      procedure :: backward => affine_backward
+   end type affine_type
+
    !> x / (1 - p) where the mask is 1, else 0; x after training
    type, extends(operation_type), public :: dropout_type
       real(dp) :: p = 0.0_dp
@@ -216,6 +223,16 @@ contains
       call self%run(backend, pointwise_backward_call(operands%x(1), operands%dy, int(self%number), self%values, &
          & operands%dx(1)), error)
    end subroutine function_backward
+
+   subroutine affine_backward(self, backend, operands, error)
+      class(affine_type), intent(in) :: self
+      class(backend_type), intent(in) :: backend
+      !> dx from dy
+      type(operands_type), intent(in) :: operands
+      type(error_type), allocatable, intent(out) :: error
+      call self%run(backend, pointwise_backward_call(operands%dy, operands%dy, int(self%number), self%values, &
+         & operands%dx(1)), error)
+   end subroutine affine_backward
 
    subroutine output_backward(self, backend, operands, error)
       class(function_of_output_type), intent(in) :: self

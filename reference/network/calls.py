@@ -18,7 +18,20 @@ Made = tuple[nn.Module, list[Any]]
 
 
 def _joining(layer: type[nn.Module]) -> Callable[..., Made]:
-    return lambda one, other: (layer(), [one, other])
+    def make(one: Any, other: Any) -> Made:
+        if layer is Divide and not pointwise.is_inverse_exact(other):
+            raise TypeError(f"a division by {other}")
+        found = pointwise.with_number(layer.__name__.lower(), one, other)
+        return (layer(), [one, other]) if found is None else (found[0], [found[1]])
+
+    return make
+
+
+def _power(input: Any, exponent: Any) -> Made:
+    # Others round their derivative in another way than the functions that they are
+    if exponent != 2:
+        raise TypeError(f"exponent={exponent}, 2 is supported")
+    return pointwise.LAYERS["square"][0](), [input]
 
 
 def _cat(tensors: Any, dim: int = 0) -> Made:
@@ -107,6 +120,9 @@ FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
                      torch.Tensor.divide), _joining(Divide)),
     **dict.fromkeys((operator.matmul, torch.matmul, torch.bmm, torch.mm, torch.Tensor.matmul, torch.Tensor.bmm,
                      torch.Tensor.mm), _joining(Matmul)),
+    **dict.fromkeys((operator.neg, torch.neg, torch.negative, torch.Tensor.neg, torch.Tensor.negative),
+                    lambda input: (pointwise.Affine(-1.0), [input])),
+    **dict.fromkeys((operator.pow, torch.pow, torch.Tensor.pow), _power),
     torch.cat: _cat, torch.concat: _cat,
     **{call: pointwise.making(kind) for kind in pointwise.LAYERS for call in pointwise.calls(kind)},
     torch.softmax: _probabilities(nn.Softmax), functional.softmax: _probabilities(nn.Softmax),

@@ -40,6 +40,18 @@ class Clip(nn.Module):
         return torch.clip(x, self.min, self.max)
 
 
+class Affine(nn.Module):
+    """``scale * x + shift``, with numbers."""
+
+    def __init__(self, scale: float = 1.0, shift: float = 0.0) -> None:
+        super().__init__()
+        self.scale, self.shift = float(scale), float(shift)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scaled = x if self.scale == 1 else -x if self.scale == -1 else x * self.scale
+        return scaled + self.shift if self.shift else scaled
+
+
 class GeluTanh(nn.GELU):
     """GELU by the hyperbolic tangent."""
 
@@ -67,8 +79,41 @@ LAYERS: Mapping[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     for kind, row in rows("functions").items() if not kind.startswith("dropout")}
 #: Other names that torch has for them
 _ALSO = {"abs": ("absolute",), "clip": ("clamp",)}
+#: Powers that are functions
+POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal", 2: "square"}
 #: Those that are no activations: of large or negative numbers they are infinite or NaN
 ELEMENTARY = {kind for kind, row in rows("functions").items() if row.get("elementary")}
+
+
+def with_number(kind: str, one: Any, other: Any) -> tuple[nn.Module, Any] | None:
+    """Return the layer that is one of the four operations of a tensor and a number, and the tensor.
+
+    None of a number that is divided by a tensor, but for 1, or where no layer has the number. A quotient by a number
+    is a product with its inverse, which `is_inverse_exact` tells.
+
+    >>> with_number("subtract", 1, "x")
+    (Affine(), 'x')
+    """
+    first = not isinstance(one, (int, float))
+    x, number = (one, other) if first else (other, one)
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not -3e38 < number < 3e38:
+        return None
+    if kind == "divide":
+        if not first:
+            return (LAYERS["reciprocal"][0](), x) if number == 1 else None
+        return (Affine(1 / number), x) if number else None
+    scale, shift = {"multiply": (number, 0.0), "add": (1.0, number),
+                    "subtract": (1.0, -number) if first else (-1.0, number)}[kind]
+    return Affine(scale, shift), x
+
+
+def is_inverse_exact(number: Any) -> bool:
+    """Return whether ``x / number`` is ``x * (1 / number)`` to the bit: of a power of two, and of a tensor.
+
+    >>> is_inverse_exact(-0.25), is_inverse_exact(3)
+    (True, False)
+    """
+    return not isinstance(number, (int, float)) or abs(math.frexp(number)[0]) == 0.5
 
 
 def describing(kind: str) -> Callable[[str, Any], tuple[str, dict[str, Any]]]:

@@ -106,9 +106,10 @@ class Activations(nn.Sequential):
 
     @staticmethod
     def function(kind: str) -> list[nn.Module]:
-        """What stands for a function; without settings clip would do nothing."""
+        """What stands for a function; without settings some would do nothing."""
         layer, _ = pointwise.LAYERS[kind]
-        return [nn.Sigmoid()] * (kind in pointwise.ELEMENTARY) + [layer(*[-0.3, 0.3] if kind == "clip" else [])]
+        settings = {"affine": (-0.7, 0.3), "clip": (-0.3, 0.3)}.get(kind, ())
+        return [nn.Sigmoid()] * (kind in pointwise.ELEMENTARY) + [layer(*settings)]
 
 
 class Gated(nn.Module):

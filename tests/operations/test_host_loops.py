@@ -71,7 +71,7 @@ def test_functions_are_right_to_the_last_places(kind: str, exact: Callable[[Arra
 def test_special_numbers_are_torchs(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.array([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e4, -1e4]], dtype)
     for kind in ("sigmoid", "tanh", "elu", "exp", "sqrt", "abs", "silu", "mish", "softplus", "log", "log2",
-                 "log10"):
+                 "log10", "square", "reciprocal", "rsqrt", "hardsigmoid", "hardswish"):
         function = getattr(torch, kind, None) or getattr(functional, kind)
         with np.errstate(over="ignore"):
             right = function(torch.from_numpy(x.astype("float64"))).numpy().astype(dtype)

@@ -23,7 +23,6 @@ from reference.network.reading import read
 from tests.helpers.networks.exported_networks import NETWORKS, Attention, Written, conv
 
 SHAPE = (2, 2, 8, 12)
-NUMBER = ["amax", "abs", "clip"]
 
 
 def layers_of(module: nn.Module, shape: tuple[int, ...] = SHAPE) -> Layers:
@@ -49,17 +48,20 @@ WRITTEN: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], list[str]]] = {
     "log-softmax": (lambda x: x.log_softmax(2), ["transpose", "log_softmax", "transpose"]),
     "cat": (lambda x: torch.cat([x, x], 3), ["transpose", "transpose", "concat", "transpose"]),
     "permute": (lambda x: x.permute(0, 2, 3, 1).permute(0, 3, 1, 2), ["transpose"] * 4),
-    "negative": (lambda x: -x, [*NUMBER, "multiply"]),
-    "multiple": (lambda x: 0.1 * x, [*NUMBER, "abs", "multiply"]),
-    "difference": (lambda x: 1 - x, [*NUMBER, "abs", "subtract"]),
-    "sum with a multiple": (lambda x: torch.add(x, x, alpha=2), [*NUMBER, "abs", "multiply", "add"]),
-    "nothing added": (lambda x: x + 0, [*NUMBER, "relu", "add"]),
-    "square": (lambda x: x ** 2, ["multiply"]),
-    "cube": (lambda x: x.pow(3), ["multiply", "multiply"]),
-    "hardsigmoid": (functional.hardsigmoid, [*NUMBER, "abs", "add", "clip", "clip", "clip", "abs", "divide"]),
-    "hardswish in place": (lambda x: functional.hardswish(x, True),
-                           [*NUMBER, "abs", "add", "clip", "clip", "multiply", "clip", "abs", "divide"]),
-    "selu": (functional.selu, ["elu", *NUMBER, "abs", "multiply"]),
+    "negative": (lambda x: -x, ["affine"]),
+    "multiple": (lambda x: 0.1 * x, ["affine"]),
+    "difference": (lambda x: 1 - x, ["affine"]),
+    "sum with a multiple": (lambda x: torch.add(x, x, alpha=2), ["affine", "add"]),
+    "nothing added": (lambda x: x + 0, ["affine"]),
+    "half": (lambda x: x / 2, ["affine"]),
+    "third": (lambda x: x / 3, ["affine"]),
+    "quotient": (lambda x: 3 / (x.square() + 1), ["square", "affine", "reciprocal", "affine"]),
+    "square": (lambda x: x ** 2, ["square"]),
+    "cube": (lambda x: x.pow(3), ["square", "multiply"]),
+    "roots": (lambda x: (x.exp() ** 0.5).exp() ** -0.5, ["exp", "sqrt", "exp", "rsqrt"]),
+    "hardsigmoid": (functional.hardsigmoid, ["hardsigmoid"]),
+    "hardswish in place": (lambda x: functional.hardswish(x, True), ["hardswish"]),
+    "selu": (functional.selu, ["elu", "affine"]),
     "size as numbers": (lambda x: x.view(x.size(0), x.size(1), x.size(2) * x.size(3)).view_as(x), ["reshape"] * 2),
     "squeezed": (lambda x: x.unsqueeze(1).squeeze(1), []),
     "interpolated to a size": (lambda x: functional.interpolate(functional.max_pool2d(x, 2), x.shape[2:]),
@@ -133,7 +135,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a part": (of_one(lambda m, x: 2 * m.a(x)[:, :, 1:]), "slice: a part of a tensor"),
     "two outputs": (of_one(lambda m, x: (m.a(x), x * 2)), "it gives 2 outputs, supported is one tensor"),
     "used twice": (of_one(lambda m, x: 2 * m.a(m.a(x))), "conv2d: layer 'a' is used twice"),
-    "over the images": (of_one(lambda m, x: 2 * m.a(x).mean(0, keepdim=True)), "mean: over the images, too"),
+    "over the images": (of_one(lambda m, x: m.a(x).clone().mean(0, keepdim=True)), "mean: over the images, too"),
     "another type": (of_one(lambda m, x: 2 * m.a(x).double()), r"it computes in torch\.float32 and torch\.float64"),
     "a value": (of_one(lambda m, x: m.a(x) if x.sum() > 0 else x), "on the values of tensors"),
     "the mode": (of_one(lambda m, x: m.a(x) * 2 if m.training else m.a(x)), "differs in evaluation"),

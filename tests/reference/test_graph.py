@@ -134,7 +134,9 @@ def test_functions_are_operations(what: object, kind: str, found: dict[str, obje
 def test_what_is_refused() -> None:
     for what, message in (
         (lambda _, x, y: torch.erf(y), "the model calls erf"),
-        (lambda _, x, y: y + 1, "supported are tensors that it has computed"),
+        (lambda _, x, y: y / 3, "a division by 3"),
+        (lambda _, x, y: y ** 3, "exponent=3, 2 is supported"),
+        (lambda _, x, y: 3 / y, "supported are tensors that it has computed"),
         (lambda _, x, y: torch.cat([x, y]), "dim=0, 1 (the channels) is supported"),
         (lambda self, x, y: self.conv(y), "layer 'conv' is used twice"),
         (lambda self, x, y: functional.linear(y, self.conv.weight[0, 0]), "uses its tensor 'conv.weight' outside"),
@@ -200,7 +202,7 @@ def test_modules_that_are_refused() -> None:
     for module, message in (
         (shared, "share their weight"),
         (hooked, "layer '1' has forward hooks, expected none"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Hardswish()), "layer '1' is Hardswish; supported are"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Softsign()), "layer '1' is Softsign; supported are"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1, momentum=None)), "momentum None found, a number is"),
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Dropout(1.0)), "layer '1' (Dropout): p 1.0 found, less than 1"),
         (nn.Tanh(), "the model is a single Tanh without a name: put it into nn.Sequential"),

@@ -145,8 +145,8 @@ def expression(opcode: str, sources: list[str]) -> str:
             return f"{operand(sources[0])} {f'& ~{sign}' if name == 'abs' else f'^ {sign}'}"
         case "sqrt", ["rn", ("f32" | "f64")]:
             return f"of_{kind}(sqrt{'f' if kind == 'f32' else ''}({value(sources[0], kind)}))"
-        case "rcp", ["rn", "f64"]:
-            return f"of_f64(1.0/{value(sources[0], kind)})"
+        case "rcp", ["rn", ("f32" | "f64")]:
+            return f"of_{kind}(1{'.0f' if kind == 'f32' else '.0'}/{value(sources[0], kind)})"
         case "mov" | "cvta", _:
             return operand(sources[0])
         case "not", [("b32" | "b64")]:

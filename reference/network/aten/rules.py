@@ -211,19 +211,14 @@ def negative(w: Writer, x: Tensor) -> Tensor:
 
 
 def power(w: Writer, x: Tensor, exponent: Any) -> Tensor:
-    only("exponent", exponent, 0.5, -0.5, -1, 1, 2, 3)
+    only("exponent", exponent, *pointwise.POWERS, 1, 3)
+    if exponent not in (1, 2):
+        w.rewritten()
+    if exponent in pointwise.POWERS:
+        return w.add(pointwise.LAYERS[pointwise.POWERS[exponent]][0](), [x], x.shape)
     if exponent == 1:
         return x
-    w.rewritten()
-    if exponent in (2, 3):
-        found = w.binary("multiply", x, x, "" if exponent == 2 else "squared")
-        return found if exponent == 2 else w.binary("multiply", found, x)
-    root = x if exponent == -1 else w.add(pointwise.LAYERS["sqrt"][0](), [x], x.shape, "" if exponent > 0 else "sqrt")
-    return root if exponent > 0 else w.binary("divide", 1.0, root)
-
-
-def fixed_power(exponent: float) -> Rule:
-    return lambda w, x: power(w, x, exponent)
+    return w.binary("multiply", w.add(pointwise.LAYERS["square"][0](), [x], x.shape, "squared"), x)
 
 
 def same(w: Writer, x: Any, *_: Any, **named: Any) -> Any:
@@ -269,8 +264,7 @@ def _rows() -> dict[str, Rule]:
         "subtract": arithmetic("subtract"), "rsub": arithmetic("subtract", turned=True),
         "mul": arithmetic("multiply"), "multiply": arithmetic("multiply"),
         **dict.fromkeys(("div", "divide", "true_divide"), arithmetic("divide")),
-        "neg": negative, "pow": power, "square": fixed_power(2), "reciprocal": fixed_power(-1),
-        "rsqrt": fixed_power(-0.5),
+        "neg": negative, "pow": power,
         **dict.fromkeys(("contiguous", "clone", "alias", "to", "_to_copy", "type_as", "lift_fresh", "lift_fresh_copy",
                          "positive"), same),
         "view_as": lambda w, x, other: w.reshape(x, other.shape, None, ""),

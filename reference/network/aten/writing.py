@@ -14,8 +14,8 @@ from torch import nn
 
 from reference.errors import InputError
 from reference.network.hyperparameters import hyperparameters
-from reference.network.layers import INPUT, Add, Divide, Layers, Multiply, Reduce, Reshape, Subtract, Transpose
-from reference.network.pointwise import LAYERS, Clip
+from reference.network.layers import INPUT, Add, Divide, Layers, Multiply, Reshape, Subtract, Transpose
+from reference.network.pointwise import is_inverse_exact, with_number
 from reference.network.program import Aten, Reference
 from reference.network.trace import NAME
 
@@ -113,9 +113,6 @@ class Writer:
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._sources: dict[str, str] = {}
         self._owned: set[str] = set()
-        self._constants: dict[tuple[float, int], Tensor] = {}
-        #: One number from 0 on for each image, by the number of dimensions
-        self._small: dict[int, Tensor] = {}
         self._rewritten = False
 
     def add(self, layer: nn.Module, inputs: list[Tensor], shape: Shape, suffix: str = "",
@@ -161,13 +158,11 @@ class Writer:
 
     def kept(self) -> tuple[Any, ...]:
         """Return what is written so far, for `back`."""
-        return (list(self._layers), dict(self._inputs), dict(self._sources), set(self._owned), dict(self._constants),
-                dict(self._small), self._rewritten)
+        return (list(self._layers), dict(self._inputs), dict(self._sources), set(self._owned), self._rewritten)
 
     def back(self, kept: tuple[Any, ...]) -> None:
         """Forget what was written since."""
-        (self._layers, self._inputs, self._sources, self._owned, self._constants, self._small,
-         self._rewritten) = kept
+        self._layers, self._inputs, self._sources, self._owned, self._rewritten = kept
 
     def counter_of(self, mean: Stored) -> Stored | None:
         """Return how often a normalisation has been trained, if it counts."""
@@ -247,27 +242,6 @@ class Writer:
                 now[place], now[at] = now[at], now[place]
         return x
 
-    def constant(self, value: float, like: Tensor) -> Tensor:
-        """A number as a tensor that is broadcast: what is far beyond both ends of a clip does not depend on the input,
-        and has no gradient.
-        """
-        if not -3e38 < value < 3e38:
-            raise UnsupportedError(f"the number {value}")
-        rank, base = len(like.shape), self.base
-        key = float(value), rank
-        if key not in self._constants:
-            shape = (like.shape[0],) + (1,) * (rank - 1)
-            self.base = f"number{rank}"
-            if rank not in self._small:
-                x = like if rank == 1 else self.add(Reduce("amax", tuple(range(1, rank)), True), [like], shape, "amax")
-                self._small[rank] = self.add(LAYERS["abs"][0](), [x], shape, "abs")
-            below = -abs(float(value)) or -1.0
-            x = self.add(Clip(below, below), [self._small[rank]], shape, "clip")
-            if value >= 0:
-                x = self.add(LAYERS["abs" if value > 0 else "relu"][0](), [x], shape, "positive")
-            self.base, self._constants[key] = base, x
-        return self._constants[key]
-
     def binary(self, kind: str, one: Any, other: Any, suffix: str = "") -> Tensor:
         """One of the four operations on tensors or numbers."""
         pair = [one, other]
@@ -275,7 +249,8 @@ class Writer:
         numbers = [x for x in pair if isinstance(x, (int, float)) and not isinstance(x, bool)]
         if not tensors or len(tensors) + len(numbers) < 2:
             raise UnsupportedError("a stored tensor as an operand")
-        pair = [x if isinstance(x, Tensor) else self.constant(x, tensors[0]) for x in pair]
+        if numbers:
+            return self._with_number(kind, one, other, suffix)
         layer = {"add": Add, "subtract": Subtract, "multiply": Multiply, "divide": Divide}[kind]
         ranks = {len(x.shape) for x in pair}
         if len(ranks) > 1 and any(len(x.shape) > 1 for x in pair):
@@ -283,3 +258,13 @@ class Writer:
                                    "supported")
         shape: Any = np.broadcast_shapes(*(x.shape for x in pair))
         return self.add(layer(), pair, tuple(shape), suffix)
+
+    def _with_number(self, kind: str, one: Any, other: Any, suffix: str) -> Tensor:
+        found = with_number(kind, one, other)
+        if found is not None:
+            layer, x = found
+            self._rewritten = self._rewritten or (kind == "divide" and not is_inverse_exact(other))
+            return self.add(layer, [x], x.shape, suffix)
+        if kind != "divide" or isinstance(one, Tensor) or not -3e38 < one < 3e38:
+            raise UnsupportedError(f"{kind} by the number {other if isinstance(one, Tensor) else one}")
+        return self.binary("multiply", self.binary("divide", 1.0, other, "reciprocal"), one, suffix)

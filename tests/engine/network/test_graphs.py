@@ -160,7 +160,7 @@ class Branch(nn.Module):
 
 
 @pytest.mark.parametrize(("module", "message"), [
-    (nn.Sequential(nn.Linear(3, 4), nn.Hardswish()), "layer '1' is Hardswish; supported are"),
+    (nn.Sequential(nn.Linear(3, 4), nn.Softsign()), "layer '1' is Softsign; supported are"),
     (nn.Sequential(nn.Linear(3, 4), Branch()), "cannot be traced by torch.fx"),
     (nn.Sequential(nn.Flatten(), nn.Linear(35, 4), nn.Conv2d(1, 1, 1)), "expected the shape of one: example="),
 ])

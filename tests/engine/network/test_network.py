@@ -78,7 +78,7 @@ def test_a_relu_in_two_places_is_two_layers() -> None:
 
 
 @pytest.mark.parametrize(("module", "message"), [
-    (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Hardswish()), "module: layer '1' is Hardswish; supported are "),
+    (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Softsign()), "module: layer '1' is Softsign; supported are "),
     (nn.Sequential(nn.Conv2d(1, 1, 4, padding="same")), "layer '0': padding 'same' of a 4x4 kernel is not the same on"),
     (nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")), "'circular' found, 'zeros' is supported"),
     (nn.Conv2d(1, 1, 1), "the model is a single Conv2d without a name: put it into nn.Sequential"),

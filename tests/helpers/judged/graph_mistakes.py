@@ -240,6 +240,14 @@ OF_WINDOWS: list[tuple[str, Callable[[Tensors], Tensor], str]] = [
 ]
 
 
+#: What a function of twice its input is called where its formula says it shorter
+OF_TWICE = {
+    "affine": "scale is -1.4 in place of -0.7", "exp": "the exp of 2 * (the input)",
+    **dict.fromkeys(("log", "log2", "log10"), "the log of 2 * (the input)"), "reciprocal": "is 0.5 in place of 1",
+    "rsqrt": "is 1/sqrt(2) = 0.707107 in place of 1", "sqrt": "times 1.41421 (sqrt(2))",
+    "square": "the square of 2 * (the input)"}
+
+
 def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
     """The same of every function of each number, but ReLUs, whose mistakes are tests of their own."""
     found: list[tuple[str, Callable[[Tensors], Tensor], str]] = []
@@ -255,13 +263,15 @@ def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:
         found += [
             (f"forward/{name}", lambda t, at=before, f=another: f(t[f"forward/{at}"]),
              f"{other} in place of {kind}"),
-            (f"forward/{name}", lambda t, at=before, f=layer: f(2 * t[f"forward/{at}"]), f"{kind} of twice its input"),
+            (f"forward/{name}", lambda t, at=before, f=layer: f(2 * t[f"forward/{at}"]),
+             OF_TWICE.get(kind, f"{kind} of twice its input")),
             (f"grads/{before}/output", lambda t, at=name: t[f"grads/{at}/output"],
              f"the derivative of {kind} is missing"),
         ]
-        if kind not in ("abs", "clip"):  # where theirs is 1
+        if kind not in ("abs", "affine", "clip", "hardsigmoid"):  # whose derivative is a constant
             found.append((f"grads/{before}/output", lambda t, at=name, f=layer: gradient(
-                f, t[f"grads/{at}/output"], t[f"forward/{at}"]), "the derivative at the output, not at the input"))
+                f, t[f"grads/{at}/output"], t[f"forward/{at}"]),
+                f"the derivative at the output, not at the input | forward/{name} in place of {before}"))
     return found
 
 

@@ -96,7 +96,7 @@ class Excitation(nn.Module):
 def by_hand(m: Any, x: torch.Tensor) -> torch.Tensor:
     """A normalisation over the channels, written out."""
     y = m.a(x)
-    mean = y.mean(1, keepdim=True)
+    mean = y.clone().mean(1, keepdim=True)
     y = (y - mean) * torch.rsqrt(((y - mean) ** 2).mean(1, keepdim=True) + 1e-3)
     return m.b(y)
 
@@ -108,7 +108,7 @@ def rows_softmax(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 def gated(m: Any, x: torch.Tensor) -> torch.Tensor:
     gate = torch.sigmoid(m.g(x))
-    return gate * m.a(x) + (1 - gate) * 0.5 * x - (-x) / 4
+    return gate * m.a(x) + (1 - gate) * 0.5 * x - (-x) / 3
 
 
 def in_place(m: Any, x: torch.Tensor) -> torch.Tensor:
@@ -182,5 +182,5 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda m, x: m.b(functional.pad(m.a(x), (x.shape[-1] % 2, 0, 1, 0), mode="reflect")),
         a=conv(2, 2), b=conv(2, 1)), (2, 2, 8, 11)),
     "reversed subtraction": (lambda: Written(
-        lambda m, x: 2 - torch.square(m.a(x)) - 1 / (m.b(x) ** 2 + 1), a=conv(2, 2), b=conv(2, 2)), IMAGES),
+        lambda m, x: 2 - torch.square(m.a(x)) - 3 / (m.b(x) ** 2 + 1), a=conv(2, 2), b=conv(2, 2)), IMAGES),
 }

@@ -13,7 +13,7 @@ import pytest
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.operations import pointwise
+from bridge.operations import elementary, pointwise
 from bridge.operations.losses import BinaryCrossEntropy, CrossEntropy, Huber, Loss, MeanSquaredError, SmoothL1
 
 Array = np.ndarray
@@ -130,7 +130,7 @@ def density(z: Array) -> Array:
 
 #: Value, and dy times the derivative, by other formulas
 FUNCTIONS: dict[str, tuple[pointwise.Pointwise, Callable[[Array], Array], Callable[[Array, Array], Array]]] = {
-    "exp": (pointwise.Exp(""), by_two, lambda dy, z: dy * by_two(z)),
+    "exp": (elementary.Exp(""), by_two, lambda dy, z: dy * by_two(z)),
     "sigmoid": (pointwise.Sigmoid(""), sigmoid, lambda dy, z: dy * (sigmoid(z) * (f(1) - sigmoid(z)))),
     "silu": (pointwise.Silu(""), lambda z: z * sigmoid(z),
              lambda dy, z: dy * (sigmoid(z) * (f(1) + z * (f(1) - sigmoid(z))))),
@@ -139,7 +139,7 @@ FUNCTIONS: dict[str, tuple[pointwise.Pointwise, Callable[[Array], Array], Callab
                  lambda dy, z: dy * by_two(z - (np.maximum(z, 0) + np.log1p(by_two(-np.abs(z)))))),
     "gelu": (pointwise.Gelu(""), lambda z: f(0.5) * z * (f(1) + erf(z * f(math.sqrt(0.5)))),
              lambda dy, z: dy * (f(0.5) * (f(1) + erf(z * f(math.sqrt(0.5)))) + z * density(z))),
-    "log10": (pointwise.Log10(""), lambda z: np.log2(z) * f(math.log10(2)),
+    "log10": (elementary.Log10(""), lambda z: np.log2(z) * f(math.log10(2)),
               lambda dy, z: (dy * f(1 / math.log(10))) * (f(1) / z)),
 }
 

@@ -6,14 +6,17 @@ program traps
    use cnn
    implicit none
    character(len=*), parameter :: operations(*) = [character(len=64) :: &
-      & "abs", "adaptive_avg_pool2d output_size=3,3", "add", "amax dim=1 keepdim=1", "amin dim=1 keepdim=1", &
+      & "abs", "adaptive_avg_pool2d output_size=3,3", "add", "affine scale=-0.3 shift=0.7", &
+      & "amax dim=1 keepdim=1", "amin dim=1 keepdim=1", &
       & "avg_pool2d kernel_size=2,2 stride=2,2", "batch_norm2d num_features=2", "clip min=-1 max=1", "concat", &
       & "conv2d in_channels=2 out_channels=3 kernel_size=3,3", "conv_transpose2d in_channels=2 out_channels=3 "// &
       & "kernel_size=2,2", "divide", "dropout p=0.5", "dropout2d p=0.5", "elu", "exp", "flatten", "gelu", "gelu_tanh", &
-      & "global_avg_pool2d", "group_norm num_groups=2 num_channels=2", "leaky_relu", "log", "log10", "log2", &
+      & "global_avg_pool2d", "group_norm num_groups=2 num_channels=2", "hardsigmoid", "hardswish", &
+      & "leaky_relu", "log", "log10", "log2", &
       & "log_softmax", "max dim=1 keepdim=1", "max_pool2d kernel_size=2,2 stride=2,2", "mean dim=1 keepdim=1", &
       & "min dim=1 keepdim=1", "mish", "multiply", &
-      & "prelu num_parameters=2", "reflection_pad2d padding=1,1,1,1", "relu", "replication_pad2d padding=1,1,1,1", &
+      & "prelu num_parameters=2", "reciprocal", "rsqrt", "square", &
+      & "reflection_pad2d padding=1,1,1,1", "relu", "replication_pad2d padding=1,1,1,1", &
       & "sigmoid", "silu", "softmax", "softplus", "sqrt", "subtract", "sum dim=1 keepdim=1", "tanh", &
       & "upsample_bilinear2d scale_factor=2,2", "upsample_nearest2d scale_factor=2,2", "zero_pad2d padding=1,1,1,1"]
    character(len=*), parameter :: pairs(*) = [character(len=8) :: "add", "concat", "divide", "multiply", &
@@ -56,7 +59,7 @@ contains
       integer :: at, extents(4)
       at = index(text//" ", " ")
       kind = text(:at - 1)
-      call fill(x, largest, any(kind == [character(len=5) :: "log", "log2", "log10", "sqrt"]))
+      call fill(x, largest, any(kind == [character(len=10) :: "log", "log2", "log10", "reciprocal", "rsqrt", "sqrt"]))
       if (any(pairs == kind)) then
          call net%add("a", layer(kind, text(at:)), inputs="input,input")
       else
