@@ -109,7 +109,7 @@ def _upsample_bilinear2d(node: Any, x: list[Array], _: Given) -> Array:
 
 def _pointwise(node: Pointwise, x: list[Array], _: Given) -> Array:
     """JAX has torch's names, but for underlines, and the arguments in torch's order."""
-    function = next(one for module in (jax.nn, jnp) for name, one in vars(module).items()
+    function = next(one for module in (jax.nn, jnp, jax.lax) for name, one in vars(module).items()
                     if name.replace("_", "") == node.kind.replace("_", ""))
     found: Array = function(x[0], *(getattr(node, one.name) for one in fields(node)))
     return found
@@ -135,6 +135,7 @@ def _spline(node: Any, x: list[Array], given: Given) -> Array:
 
 FORMULAS: dict[str, Formula] = {
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
+    "affine": lambda node, x, given: x[0] * node.scale + node.shift,
     **dict.fromkeys(("amax", "amin", "mean", "sum"), lambda node, x, given: getattr(jnp, node.kind)(
         x[0], axis=node.dim, keepdims=node.keepdim)),
     "adaptive_avg_pool2d": lambda node, x, given: jnp.einsum(
