@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""What becomes of one network: is it read, trained by the library beside PyTorch, and judged right?"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.zoo.networks import Entry
+from bridge import Network
+from bridge.common.errors import BridgeError
+from bridge.judge.judge import judge
+from reference.errors import InputError
+from reference.export import export
+from reference.network.layers import Layers
+from reference.network.program import Aten
+from reference.network.reading import read
+from reference.settings import ExportSettings
+from reference.training import double_twin, parameters, run_step
+
+Array = np.ndarray
+#: Of outputs from PyTorch's, as a share of the largest number, and of parameters, as a share of that or of the largest
+#: step of any parameter; a power of two as a learning rate
+CLOSE, LR = 1e-4, 2.0**-6
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found.
+
+    Attributes
+    ----------
+    name : of the network
+    judged : the verdict of a right program is RIGHT; else what is missing
+    trained : outputs in training and evaluation and the parameters after a step are PyTorch's; else what is missing
+    estimated : operations without proven bounds that the judge needed
+    """
+
+    name: str
+    judged: str
+    trained: str
+    estimated: tuple[str, ...] = ()
+
+
+def ask(entry: Entry) -> Found:
+    """Return what becomes of a network; whatever it raises is said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trained = _said(lambda: _trained(entry))
+        foreign: list[str] = []
+        judged = _said(lambda: _judged(entry, foreign))
+    return Found(entry.name, judged, trained, tuple(foreign))
+
+
+def _said(call: object) -> str:
+    try:
+        return str(call())  # type: ignore[operator]
+    except (BridgeError, InputError) as error:
+        return " ".join(str(error).split())
+    except Exception as error:  # somebody else's network may raise anything
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _batch(entry: Entry, module: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(entry.shape, generator=draw)
+    with torch.no_grad():
+        y = copy.deepcopy(module)(x)
+    if not isinstance(y, torch.Tensor):
+        raise InputError(f"it gives {type(y).__name__}, supported is one tensor")
+    return x, y + 0.1 * torch.randn(y.shape, generator=draw)
+
+
+def _trained(entry: Entry) -> str:
+    module = entry.make()
+    x, target = _batch(entry, module)
+    network = Network.from_torch(copy.deepcopy(module), example=entry.shape)
+    optimizer = torch.optim.SGD(module.parameters(), LR)
+    found = network.forward(x.numpy())
+    # Both are run twice in training, which running statistics remember
+    module(x)
+    right = module(x)
+    away = {"the output in training": _away(found, right)}
+    torch.nn.functional.mse_loss(right, target).backward()
+    optimizer.step()
+    network.step(x.numpy(), target.numpy(), lr=LR)
+    after = network.to_torch().state_dict()
+    step = LR * max(float(one.grad.abs().max()) for one in module.parameters() if one.grad is not None)
+    for name, value in module.state_dict().items():
+        if value.is_floating_point():
+            away[name] = _away(after[name].numpy(), value, step)
+    network.eval()
+    with torch.no_grad():
+        away["the output in evaluation"] = _away(network.forward(x.numpy()), module.eval()(x))
+    worst = max(away, key=lambda name: away[name])
+    return "yes" if away[worst] <= CLOSE else f"{worst} is {away[worst]:.1e} of its largest number away"
+
+
+def _away(found: Array, right: torch.Tensor, least: float = 1e-30) -> float:
+    value = right.detach().numpy()
+    return float(np.abs(found - value).max() / max(float(np.abs(value).max()), least))
+
+
+def _judged(entry: Entry, foreign: list[str]) -> str:
+    module = entry.make()
+    x, target = _batch(entry, module)
+    with tempfile.TemporaryDirectory() as folder:
+        fixture, result = Path(folder, "fixture.h5"), Path(folder, "result.h5")
+        export(fixture, ExportSettings(model=entry.make, input=x.numpy(), target=target.numpy(), steps=1, lr=LR,
+                                       threads=1, oracle_steps=0))
+        layers = read(module, lambda _: [entry.shape], entry.shape, foreign=True)
+        foreign += dict.fromkeys(str(call) for _, layer in layers if isinstance(layer, Aten)
+                                 for call, *_ in layer.calls)
+        _by_float64(layers, fixture, result)
+        verdict = judge(fixture, result, adequacy=False, diagnosing=False).verdict
+    return "yes" if verdict.exit_code == 0 else verdict.words
+
+
+def _by_float64(layers: Layers, fixture: Path, result: Path) -> None:
+    """A step by PyTorch in float64, of which float32 is written."""
+    net = double_twin(layers)
+    with h5py.File(fixture) as given, h5py.File(result, "w") as file:
+        file.attrs.update({"format": "cnn-exchange", "format_version": 2, "role": "candidate", "producer": "float64"})
+        with torch.no_grad():
+            for name, part, one in parameters(net):
+                weights = f"steps/0/weights/{name}/{part}"
+                one.copy_(torch.from_numpy(given[weights][()]))
+                file[weights] = given[weights][()]
+
+        known = {"input", *given["model/layers"]}
+
+        def sink(name: str, tensor: torch.Tensor) -> None:
+            # A layer that asks for one size of images is not everybody's
+            if name != "loss" and name.split("/")[1] not in known:
+                return
+            file[f"steps/0/{name}"] = tensor.detach().numpy().astype(np.float32)
+
+        batch = (torch.from_numpy(given[f"batches/0/{name}"][()]).double() for name in ("input", "target"))
+        run_step(net, *batch, "mean", sink)
+        for name, part, one in parameters(net):
+            assert one.grad is not None
+            file[f"steps/1/weights/{name}/{part}"] = (one - LR * one.grad).detach().float().numpy()

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""The networks, each a class or function of a package with its arguments, small ones on small images.
+
+Nothing random is left in them: dropouts keep all, and layers are not skipped by chance.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A network of a package.
+
+    Attributes
+    ----------
+    package : the module that is imported
+    call : name of its class or function, perhaps behind dots
+    args, named : of the call
+    shape : of an input
+    """
+
+    package: str
+    call: str
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = field(default_factory=dict)
+    shape: Shape = (2, 3, 64, 64)
+
+    @property
+    def name(self) -> str:
+        """Return the package and the network."""
+        what = self.args[0] if self.call == "create_model" else self.call.rpartition(".")[2]
+        return f"{self.package.partition('.')[0]} {what}"
+
+    @property
+    def installed(self) -> bool:
+        """Return whether its package is there."""
+        return importlib.util.find_spec(self.package.partition(".")[0]) is not None
+
+    def make(self) -> nn.Module:
+        """Return a new module, in training, always with the same weights."""
+        if self.package.startswith(("torchvision", "timm", "segmentation", "deepinv", "spandrel")):
+            _declare_detection()
+        found: Any = importlib.import_module(self.package)
+        for part in self.call.split("."):
+            found = getattr(found, part)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            module: nn.Module = found(*self.args, **self.named)
+        for one in module.modules():
+            if isinstance(one, nn.modules.dropout._DropoutNd):
+                one.p = 0.0
+        return module.train()
+
+
+def _declare_detection() -> None:
+    """A torchvision made for another PyTorch lacks its part in C++, which only detection needs, and asks for it."""
+    if importlib.util.find_spec("torchvision") is None or hasattr(_declare_detection, "library"):
+        return
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor")
+        _declare_detection.library = library  # type: ignore[attr-defined]
+
+
+def _timm() -> Iterator[Entry]:
+    plain = """
+        resnet10t resnetv2_18 regnetx_002 regnety_002 efficientnet_lite0 mnasnet_050 semnasnet_050
+        mobilenetv2_050 mobilenetv3_small_050 mobilenetv4_conv_small_050 lcnet_050 tinynet_e ghostnet_050
+        repghostnet_050 hardcorenas_a fbnetc_100 spnasnet_100 mixnet_s dla46_c convnext_atto convnextv2_atto
+        convnext_atto_rms inception_next_atto starnet_s050 mambaout_femto edgenext_xx_small mobilevit_xxs
+        mobilevitv2_050 rexnetr_100 res2net50_14w_8s skresnet18 ecaresnet26t gernet_s repvgg_a0 mobileone_s0
+        fastvit_t8 efficientformerv2_s0 poolformer_s12 selecsls42 cspresnet50 darknet17 vovnet39a densenet121
+        nf_resnet26 hgnetv2_b0 pvt_v2_b0 shvit_s1 efficientvit_b0 efficientvit_m0 repvit_m0_9 lambda_resnet26t"""
+    for name in plain.split():
+        yield Entry("timm", "create_model", (name,), {"num_classes": 4})
+    sized = {
+        "vit_tiny_patch16_224": 32, "deit_tiny_patch16_224": 32, "xcit_nano_12_p16_224": 32, "mixer_s32_224": 32,
+        "beit_base_patch16_224": 32, "resmlp_12_224": 32, "gmixer_12_224": 32, "gmlp_ti16_224": 32,
+        "cait_xxs24_224": 32, "swin_tiny_patch4_window7_224": 56, "convmixer_768_32": 28, "visformer_tiny": 64,
+        "eva02_tiny_patch14_224": 28}
+    for name, size in sized.items():
+        more = {} if name.startswith("convmixer") else {"img_size": size}
+        depth = {"depth": 2} if name.startswith(("vit", "deit", "beit", "cait", "xcit", "eva")) else {}
+        yield Entry("timm", "create_model", (name,), {"num_classes": 4, **more, **depth}, (2, 3, size, size))
+
+
+def _torchvision() -> Iterator[Entry]:
+    some: dict[str, dict[str, Any]] = {
+        "alexnet": {}, "vgg11_bn": {}, "resnet18": {}, "resnext50_32x4d": {}, "squeezenet1_1": {}, "mobilenet_v2": {},
+        "mobilenet_v3_small": {}, "shufflenet_v2_x0_5": {}, "mnasnet0_5": {}, "regnet_y_400mf": {}, "densenet121": {},
+        "efficientnet_b0": {"stochastic_depth_prob": 0.0}, "convnext_tiny": {"stochastic_depth_prob": 0.0},
+        "swin_t": {"stochastic_depth_prob": 0.0}, "googlenet": {"aux_logits": False, "init_weights": False}}
+    for name, named in some.items():
+        yield Entry("torchvision", f"models.{name}", (), {"num_classes": 4, **named})
+    yield Entry("torchvision", "models.vision_transformer.VisionTransformer", (32, 8, 2, 2, 16, 32), {"num_classes": 4},
+                (2, 3, 32, 32))
+    for name in ("fcn_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"):
+        yield Entry("torchvision", f"models.segmentation.{name}", (), {"num_classes": 2, "weights_backbone": None})
+
+
+def _segmentation() -> Iterator[Entry]:
+    for name in ("Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "PAN", "DeepLabV3", "DeepLabV3Plus",
+                 "UPerNet", "Segformer"):
+        yield Entry("segmentation_models_pytorch", name, ("resnet18",), {"encoder_weights": None, "classes": 2})
+
+
+def _medical() -> Iterator[Entry]:
+    nets, plane = "monai.networks.nets", (2, 1, 32, 32)
+    two = {"spatial_dims": 2, "in_channels": 1, "out_channels": 2}
+    yield Entry(nets, "BasicUNet", (), {**two, "features": (8, 8, 16, 16, 16, 8)}, plane)
+    yield Entry(nets, "BasicUNetPlusPlus", (), {**two, "features": (8, 8, 16, 16, 16, 8)}, plane)
+    yield Entry(nets, "UNet", (), {**two, "channels": (8, 16, 32), "strides": (2, 2), "num_res_units": 1}, plane)
+    yield Entry(nets, "AttentionUnet", (), {**two, "channels": (8, 16, 32), "strides": (2, 2)}, plane)
+    yield Entry(nets, "SegResNet", (), {**two, "init_filters": 8}, plane)
+    yield Entry(nets, "HighResNet", (), two, plane)
+    yield Entry(nets, "DynUNet", (), {**two, "kernel_size": [3, 3, 3], "strides": [1, 2, 2],
+                                      "upsample_kernel_size": [2, 2]}, plane)
+    yield Entry(nets, "VNet", (), {**two, "dropout_prob_down": 0.0, "dropout_prob_up": (0.0, 0.0)}, plane)
+    yield Entry(nets, "UNet", (), {**two, "spatial_dims": 3, "channels": (4, 8), "strides": (2,)}, (2, 1, 8, 8, 8))
+    yield Entry(nets, "SegResNet", (), {**two, "spatial_dims": 3, "init_filters": 8}, (2, 1, 8, 8, 8))
+    yield Entry(nets, "DenseNet121", (), {"spatial_dims": 2, "in_channels": 1, "out_channels": 2}, plane)
+    yield Entry(nets, "UNETR", (), {**two, "img_size": 32, "feature_size": 4, "hidden_size": 16, "mlp_dim": 32,
+                                    "num_heads": 2}, plane)
+    yield Entry(nets, "ViT", (1, 32, 8), {"hidden_size": 16, "mlp_dim": 32, "num_layers": 2, "num_heads": 2,
+                                          "spatial_dims": 2}, plane)
+
+
+def _restoration() -> Iterator[Entry]:
+    gray = {"in_channels": 1, "out_channels": 1, "pretrained": None}
+    yield Entry("deepinv.models", "DnCNN", (), {**gray, "depth": 5, "nf": 16}, (2, 1, 32, 32))
+    yield Entry("deepinv.models", "UNet", (), {"in_channels": 1, "out_channels": 1, "scales": 2}, (2, 1, 32, 32))
+    yield Entry("deepinv.models", "DRUNet", (), {**gray, "nc": [8, 8, 16, 16], "nb": 1}, (2, 2, 32, 32))
+    yield Entry("deepinv.models", "SwinIR", (), {"img_size": 16, "in_chans": 1, "embed_dim": 12, "depths": (2,),
+                                                 "num_heads": (2,), "window_size": 8, "upscale": 1, "upsampler": "",
+                                                 "pretrained": None, "drop_path_rate": 0.0}, (2, 1, 16, 16))
+    yield Entry("deepinv.models", "Restormer", (), {**gray, "dim": 8, "num_blocks": [1, 1, 1, 1], "heads": [1, 1, 1, 1],
+                                                    "num_refinement_blocks": 1}, (2, 1, 32, 32))
+    yield Entry("vit_pytorch", "ViT", (), {"image_size": 32, "patch_size": 8, "num_classes": 4, "dim": 16, "depth": 2,
+                                           "heads": 2, "mlp_dim": 32}, (2, 3, 32, 32))
+    yield Entry("vit_pytorch.simple_vit", "SimpleViT", (), {
+        "image_size": 32, "patch_size": 8, "num_classes": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32},
+        (2, 3, 32, 32))
+    yield Entry("vit_pytorch.cct", "CCT", (), {"img_size": 32, "embedding_dim": 16, "n_conv_layers": 1, "num_layers": 2,
+                                               "num_heads": 2, "num_classes": 4, "mlp_ratio": 2}, (2, 3, 32, 32))
+
+
+#: All of them
+NETWORKS: tuple[Entry, ...] = (*_timm(), *_torchvision(), *_segmentation(), *_medical(), *_restoration())

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""Networks of other packages: what is said of them, and a sample of those that are installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.zoo import __main__ as zoo
+from benchmarks.zoo.ask import Found, ask
+from benchmarks.zoo.networks import NETWORKS, Entry
+
+#: How many
+SAMPLE = 4
+
+
+class Small(nn.Module):
+    """What the library has, and what it lacks; a bias behind which nothing is random."""
+
+    def __init__(self, lacks: bool = False, wrong: bool = False) -> None:
+        super().__init__()
+        self.first, self.drop, self.norm = nn.Conv2d(1, 4, 3), nn.Dropout(0.5), nn.BatchNorm2d(4)
+        self.lacks, self.wrong = lacks, wrong
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.drop(self.first(x)))
+        if self.wrong:
+            raise ValueError("no such size")
+        return torch.sinh(y) if self.lacks else y
+
+
+SHAPE = (2, 1, 8, 10)
+
+
+def entry(**named: bool) -> Entry:
+    return Entry(__name__, "Small", (), named, SHAPE)
+
+
+def test_a_network_is_judged_and_trained() -> None:
+    found = ask(entry())
+    assert found == Found(entry().name, "yes", "yes")
+    assert entry().make().drop.p == 0.0 and entry().installed
+
+
+def test_what_is_missing_is_said() -> None:
+    lacking = ask(entry(lacks=True))
+    assert lacking.judged == "yes" and lacking.estimated == ("aten.sinh.default",)
+    assert "sinh: there is no such operation" in lacking.trained
+    wrong = ask(entry(wrong=True))
+    assert wrong.judged == wrong.trained == "ValueError: no such size"
+
+
+def test_a_library_that_is_wrong_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = zoo.ask.__globals__["Network"].forward
+    monkeypatch.setattr(zoo.ask.__globals__["Network"], "forward", lambda net, x: forward(net, x) * 1.001)
+    assert ask(entry()).trained.startswith("the output in training is 1.0e-03 of its largest number away")
+
+
+def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                              capsys: pytest.CaptureFixture[str]) -> None:
+    found = [Found("a b", "yes", "yes"),
+             Found("a c", "yes", "it lacks | roll (/home/a.py, line 3)", ("aten.roll.default",))]
+    monkeypatch.setattr(zoo, "NETWORKS", (entry(), Entry("no_such_package", "A")))
+    monkeypatch.setattr(zoo, "run", lambda entries, *_: found if [one.installed for one in entries] == [True] else [])
+    monkeypatch.setattr(zoo, "DOCUMENT", tmp_path / "zoo.md")
+    assert zoo.main(["--json", str(tmp_path / "zoo.json"), "--document"]) == 0
+    assert "networks: 2 judged: 2 trained: 1" in capsys.readouterr().out
+    assert json.loads((tmp_path / "zoo.json").read_text())["networks"][1]["estimated"] == ["aten.roll.default"]
+    text = (tmp_path / "zoo.md").read_text()
+    assert "Judged: 2 of 2. Trained: 1 of 2." in text and "`aten.roll.default` (1)" in text
+    assert "| a c | yes | it lacks / roll (line 3) | aten.roll.default |" in text
+
+
+def test_names_are_there_once() -> None:
+    names = [one.name for one in NETWORKS]
+    assert len(names) >= 100 and len({(one.name, one.shape) for one in NETWORKS}) == len(names)
+
+
+@pytest.mark.deep
+def test_a_sample_of_what_is_installed() -> None:
+    here = [one for one in NETWORKS if one.installed]
+    if not here:
+        pytest.skip("none of timm, torchvision, segmentation_models_pytorch, monai, deepinv, vit_pytorch is installed")
+    for one in here[:: max(1, len(here) // SAMPLE)]:
+        assert ask(one).judged == "yes", one.name
+
+
