@@ -22,9 +22,9 @@ def _joining(layer: type[nn.Module]) -> Callable[..., Made]:
 
 
 def _cat(tensors: Any, dim: int = 0) -> Made:
-    if dim != 1:
-        raise TypeError(f"dim={dim}, 1 (the channels) is supported")
-    return Concat(), list(tensors)
+    if dim == 0:
+        raise TypeError(f"dim={dim}, another than the images' is supported")
+    return Concat(dim), list(tensors)
 
 
 def _flattened(x: Any, start_dim: int = 0, end_dim: int = -1) -> Made:
