@@ -135,7 +135,7 @@ def test_what_is_refused() -> None:
     for what, message in (
         (lambda _, x, y: torch.erf(y), "the model calls erf"),
         (lambda _, x, y: y + 1, "supported are tensors that it has computed"),
-        (lambda _, x, y: torch.cat([x, y]), "dim=0, 1 (the channels) is supported"),
+        (lambda _, x, y: torch.cat([x, y]), "dim=0, another than the images' is supported"),
         (lambda self, x, y: self.conv(y), "layer 'conv' is used twice"),
         (lambda self, x, y: functional.linear(y, self.conv.weight[0, 0]), "uses its tensor 'conv.weight' outside"),
         (lambda _, x, y: y if y.sum() > 0 else x, "cannot be traced by torch.fx"),
@@ -149,7 +149,7 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: torch.add(x, y, alpha=2), "got an unexpected keyword argument 'alpha'"),
         (lambda _, x, y: torch.clip(y, x, None), "a second tensor, numbers are supported"),
         (lambda _, x, y: y.max(1), "the model's output is not what its last layer gives"),
-        (lambda _, x, y: y.unflatten(2, (2, -1)), "2 to (2, -1) found, dimension 1 to one of up to three is supported"),
+        (lambda _, x, y: y.unflatten(2, (2, -1)), "2 to (2, -1) found, dimension 1 to one of up to seven is supported"),
         (lambda _, x, y: y.sum(), "dim=None, dtype=None; supported are numbers, and no other type"),
         (lambda _, x, y: torch.max(y, x)[0], "supported are numbers"),
         (lambda _, x, y: y.max(1)[1], "the model calls getitem"),

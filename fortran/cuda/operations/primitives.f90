@@ -229,8 +229,8 @@ contains
          at = outer%places(i)
          at(3:) = at([2, 1])
          call launch(device, name, boxes_of(inner), [(moved(t(j), at(j)), j=1, size(t))], &
-            & [inner%count()/boxes_of(inner), sizes_in(inner, .true.), sizes_in(inner, .false.), inner%stride(:4, 1), integers], reals=[real(dp) ::], &
-            & error=error)
+            & [inner%count()/boxes_of(inner), sizes_in(inner, .true.), sizes_in(inner, .false.), inner%stride(:4, 1), &
+            & integers], [real(dp) ::], error)
          if (allocated(error)) return
       end do
    end subroutine find_extremes

@@ -142,6 +142,7 @@ def physical(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 def rows_and_columns(m: Any, x: torch.Tensor) -> torch.Tensor:
     y = m.a(x)
+    assert x.shape[1] == 2
     return torch.cat([y.mean(2, keepdim=True), y.amax(2, keepdim=True)], dim=2).permute(0, 2, 3, 1)
 
 
