@@ -13,6 +13,7 @@ from benchmarks.frameworks.cpu import KERNEL, OURS_LAST
 from benchmarks.harness import data
 from benchmarks.harness.workloads import Conv, Net, OperationPass, Training
 from bridge.engine.arrays.dispatch import LINE
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from bridge.engine.network.passes import kept_numbers
 from bridge.exchange.model import Conv2d, Layer, Model, Relu
@@ -107,7 +108,7 @@ def _prepared(task: Conv, which: str) -> _Call:
     """The same procedures with addresses, as `bridge.Network` uses them between its layers."""
     x, w, dy = data.operands(task)
     params = np.array([*task.stride, *task.padding, *task.dilation, task.groups], np.int32)
-    operands = [part for one in (x, w) for part in (extension.address(one), np.array(one.shape[::-1], np.int32))]
+    operands = [part for one in (x, w) for part in (extension.address(one), extent_of(one.shape))]
     result = np.zeros({"forward": task.output, "data": task.input, "filter": task.weight}[which], task.dtype)
     to, code = extension.address(result), extension.DTYPES[task.dtype]
     if which == "forward":
@@ -122,7 +123,7 @@ def operation(_: str, work: OperationPass) -> Callable[[], Array | float]:
     operands, code = data.pass_operands(work), extension.DTYPES[work.dtype]
     x = operands["x"]
     if work.kind in (*LOSSES, "accumulate"):
-        extent = np.array(_row(x[0])[2:], np.int32)
+        extent = extent_of(x[0].shape)
         if work.kind == "accumulate":
             return _Call("accumulate_pass", (code, extent, *map(extension.address, x)), x[1], (x[0],))
         gradient = np.zeros_like(x[0])
@@ -144,8 +145,8 @@ def operation(_: str, work: OperationPass) -> Callable[[], Array | float]:
 
 
 def _row(array: Array) -> list[int]:
-    """Address, rank and extent [w, h, c, n] of a tensor."""
-    return [extension.address(array), array.ndim, *array.shape[::-1], *[1] * (4 - array.ndim)]
+    """Address, rank and extents of a tensor."""
+    return [extension.address(array), array.ndim, *map(int, extent_of(array.shape))]
 
 
 def _numbers(value: Sequence[float] | float) -> str:

@@ -133,6 +133,16 @@ def _spline(node: Any, x: list[Array], given: Given) -> Array:
     return jax.nn.silu(x[0]) @ given["scale_base"].T + jnp.einsum("...ik,oik->...o", values, factors)
 
 
+def _between(x: Array, f: int) -> Array:
+    n, channels, h, w = x.shape
+    return x.reshape(n, channels // f**2, f, f, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, -1, h * f, w * f)
+
+
+def _apart(x: Array, f: int) -> Array:
+    n, channels, h, w = x.shape
+    return x.reshape(n, channels, h // f, f, w // f, f).transpose(0, 1, 3, 5, 2, 4).reshape(n, -1, h // f, w // f)
+
+
 FORMULAS: dict[str, Formula] = {
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "affine": lambda node, x, given: x[0] * node.scale + node.shift,
@@ -149,12 +159,14 @@ FORMULAS: dict[str, Formula] = {
     "prelu": _prelu,
     "avg_pool2d": _avg_pool2d,
     "batch_norm2d": _batch_norm2d,
-    "concat": lambda node, x, given: jnp.concatenate(x, 1),
+    "concat": lambda node, x, given: jnp.concatenate(x, node.dim),
     "conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "dropout2d": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
+    "expand": lambda node, x, given: jnp.broadcast_to(x[0], node.output_shape(x[0].shape)),
     "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
+    "flip": lambda node, x, given: jnp.flip(x[0], node.dims),
     "gelu": lambda node, x, given: jax.nn.gelu(x[0], approximate=False),
     "gelu_tanh": lambda node, x, given: jax.nn.gelu(x[0], approximate=True),
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
@@ -163,15 +175,20 @@ FORMULAS: dict[str, Formula] = {
     # At 0 the derivative of jax.nn.leaky_relu is 1, torch's is the slope
     "leaky_relu": lambda node, x, given: jnp.where(x[0] > 0, x[0], node.negative_slope * x[0]),
     "linear": _linear,
-    "log_softmax": lambda node, x, given: jax.nn.log_softmax(x[0], 1),
+    "log_softmax": lambda node, x, given: jax.nn.log_softmax(x[0], node.dim),
     "matmul": lambda node, x, given: x[0] @ x[1],
     "max": _first_extreme,
     "min": _first_extreme,
     "max_pool2d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
+    "permute": lambda node, x, given: x[0].transpose(node.dims),
+    "pixel_shuffle": lambda node, x, given: _between(x[0], node.upscale_factor),
+    "pixel_unshuffle": lambda node, x, given: _apart(x[0], node.downscale_factor),
     "reflection_pad2d": partial(_padded, mode="reflect"),
     "replication_pad2d": partial(_padded, mode="edge"),
     "reshape": lambda node, x, given: x[0].reshape((x[0].shape[0], *node.shape)),
-    "softmax": lambda node, x, given: jax.nn.softmax(x[0], 1),
+    "roll": lambda node, x, given: jnp.roll(x[0], node.shifts, node.dims),
+    "slice": lambda node, x, given: x[0][node.index(x[0].ndim)],
+    "softmax": lambda node, x, given: jax.nn.softmax(x[0], node.dim),
     "spline": _spline,
     "softplus": lambda node, x, given: jax.nn.softplus(node.beta * x[0]) / node.beta,
     "transpose": lambda node, x, given: x[0].swapaxes(node.dim0, node.dim1),

@@ -19,7 +19,17 @@ from bridge.operations.operation import Operation
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
-from bridge.operations.rearrangement import Reshape, Transpose
+from bridge.operations.rearrangement import (
+    Expand,
+    Flip,
+    Permute,
+    PixelShuffle,
+    PixelUnshuffle,
+    Reshape,
+    Roll,
+    Slice,
+    Transpose,
+)
 from bridge.operations.reductions import Reduction
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
@@ -84,6 +94,8 @@ def why_whole(node: Operation) -> str:
         return "where it reads depends on the size of the whole image"
     if isinstance(node, Reduction) and (node.dim not in ((1,), (-3,)) or not node.keepdim):
         return "it sums or compares over the whole image, or leaves a dimension out"
+    if isinstance(node, (Softmax, LogSoftmax, Concat)) and node.dim not in (1, -3):
+        return "it goes along another dimension than the channels"
     return next((reason for kind, reason in WHOLE.items() if isinstance(node, kind)), "")
 
 
@@ -162,4 +174,7 @@ WHOLE: dict[type[Operation], str] = {
     Matmul: "it mixes all columns of a row",
     Flatten: "it gives the pixels of an image another order",
     Reshape: "it gives the pixels of an image another order",
-    Transpose: "it gives the pixels of an image another order"}
+    **dict.fromkeys((Transpose, Permute, Flip, Roll, PixelShuffle, PixelUnshuffle),
+                    "it gives the pixels of an image another order"),
+    Slice: "which pixels it takes depends on the size of the whole image",
+    Expand: "it repeats the pixels of an image"}

@@ -10,6 +10,7 @@ import numpy as np
 
 from bridge.doctor.isolated import ProbeAnswer
 from bridge.doctor.records import Problem, Row, Section, State
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from bridge.engine.network.network import Network
 from bridge.exchange.model import Conv2d, Model, Relu
@@ -60,7 +61,7 @@ def _model() -> Model:
 
 def _ways(channels: int, filters: int) -> list[str]:
     settings = np.array([1, 1, 1, 1, 1, 1, 1], np.int32)
-    x, w = (np.array(extent, np.int32) for extent in ([SIZE, SIZE, channels, BATCH], [3, 3, channels, filters]))
+    x, w = map(extent_of, ((BATCH, channels, SIZE, SIZE), (filters, channels, 3, 3)))
     return _text(extension.call("conv2d_algorithms", extension.DTYPES["float32"], settings, x, w)).split("; ")
 
 

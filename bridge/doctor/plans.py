@@ -17,6 +17,7 @@ from rich.table import Table
 from bridge.common.errors import BridgeError
 from bridge.doctor.cpu import LAYERS
 from bridge.doctor.isolated import ask
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import DeviceSpec
 
@@ -116,10 +117,10 @@ def facts(text: str) -> list[dict[str, Any]]:
 
 def _plan(wanted: dict[str, Any], operation: str, layout: int, fused: tuple[int, ...], channels: int,
           filters: int) -> str:
-    extents = ([wanted["size"]] * 2 + [channels, wanted["batch"]], [3, 3, channels, filters])
+    shapes = ((wanted["batch"], channels, *[wanted["size"]] * 2), (filters, channels, 3, 3))
     said = extension.call("plan_text", wanted["device"], wanted["gpu"], OPERATIONS[operation],
                           extension.ALL_DTYPES[wanted["dtype"]], layout, np.array(fused, np.int32),
-                          np.ones(7, np.int32), *(np.array(extent, np.int32) for extent in extents))
+                          np.ones(7, np.int32), *map(extent_of, shapes))
     return (said.decode() if isinstance(said, bytes) else str(said)).strip()
 
 

@@ -22,7 +22,17 @@ from bridge.operations.operation import Operation, Shape
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
 from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
-from bridge.operations.rearrangement import Reshape, Transpose
+from bridge.operations.rearrangement import (
+    Expand,
+    Flip,
+    Permute,
+    PixelShuffle,
+    PixelUnshuffle,
+    Reshape,
+    Roll,
+    Slice,
+    Transpose,
+)
 from bridge.operations.reductions import Amax, Amin, Max, Mean, Min, Sum
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
@@ -134,7 +144,8 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "batch_norm2d": (
         Setup(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
         Setup(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
-    "concat": (Setup(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),),
+    "concat": (Setup(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),
+               Setup(Concat("it", -2, inputs=BOTH), ((2, 3, 1, 2, 4), (2, 3, 1, 3, 4)), about="another dimension")),
     "conv2d": (Setup(Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2), ((2, 4, 7, 6),)),
                Setup(Conv2d("it", 4, 5, (3, 2), padding=(1, 1), bias=False), (IMAGE,), about="no bias")),
     "conv_transpose2d": (
@@ -143,7 +154,10 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "divide": _arithmetic(Divide, positive),
     "dropout": (Setup(Dropout("it", 0.4), (IMAGE,)),),
     "dropout2d": (Setup(Dropout2d("it", 0.4), (IMAGE,)),),
+    "expand": (Setup(Expand("it", (-1, 4, 16)), ((2, 3, 1, 16),)),
+               Setup(Expand("it", (2, -1, 2, -1, 2)), ((2, 1, 2, 1, 2, 1),), about="six dimensions")),
     "flatten": (Setup(Flatten("it"), (IMAGE,)),),
+    "flip": (Setup(Flip("it", (-1, 1)), (IMAGE,)),),
     "global_avg_pool2d": (Setup(GlobalAvgPool2d("it"), (IMAGE,)),),
     "group_norm": (Setup(GroupNorm("it", 2, 4), (FEW,)),
                    Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
@@ -152,7 +166,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
                    Setup(LayerNorm("it", (5,), elementwise_affine=False), ((4, 5),), about="no parameters")),
     "linear": (Setup(Linear("it", 16, 5), ((3, 16),)),
                Setup(Linear("it", 6, 5, bias=False), (IMAGE,), about="rows of images, no bias")),
-    "log_softmax": (Setup(LogSoftmax("it"), (IMAGE,)),),
+    "log_softmax": (Setup(LogSoftmax("it"), (IMAGE,)), Setup(LogSoftmax("it", -1), (IMAGE,), about="columns")),
     "matmul": (Setup(Matmul("it", inputs=BOTH), ((2, 3, 4, 5), (2, 3, 5, 6))),),
     "max": (Setup(Max("it", (-3,)), ((2, 3, 4, 2),), distinct),
             Setup(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
@@ -160,12 +174,19 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "mean": (Setup(Mean("it", (0, 2), True), (IMAGE,)),),
     "min": (Setup(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),
     "multiply": _arithmetic(Multiply),
+    "permute": (Setup(Permute("it", (0, 3, 1, 2)), (IMAGE,)),
+                Setup(Permute("it", (0, 2, 4, 1, 5, 3)), ((2, 2, 3, 2, 3, 2),), about="six dimensions")),
+    "pixel_shuffle": (Setup(PixelShuffle("it", 2), ((2, 8, 3, 2),)),),
+    "pixel_unshuffle": (Setup(PixelUnshuffle("it", 2), ((2, 3, 4, 6),)),),
     "prelu": (Setup(Prelu("it", 4), (IMAGE,), apart_from(0.0)),),
     "reflection_pad2d": (Setup(ReflectionPad2d("it", (3, 1, 0, 15)), ((1, 2, 16, 5),)),),
     "replication_pad2d": (Setup(ReplicationPad2d("it", (3, 1, 0, 20)), ((2, 3, 4, 5),)),),
     "reshape": (Setup(Reshape("it", (8, -1, 4)), ((2, 4, 6, 8),)),
                 Setup(Reshape("it", (4, 6, 8), fixed=True), ((2, 4, 6, 8),), about="of one shape")),
-    "softmax": (Setup(Softmax("it"), (IMAGE,)),),
+    "roll": (Setup(Roll("it", (1, -2), (2, -1)), (IMAGE,)),),
+    "slice": (Setup(Slice("it", 2, 1, -1, 2), ((2, 3, 6, 4),)),
+              Setup(Slice("it", -1, -3), ((2, 5),), about="to the end")),
+    "softmax": (Setup(Softmax("it"), (IMAGE,)), Setup(Softmax("it", 2), (IMAGE,), about="rows")),
     "spline": (Setup(Spline("it", 2, 3, 4, 2, -0.8, 1.0), ((2, 2),)),
                Setup(Spline("it", 2, 1, 4, 3, -2.0, 2.0, scale_spline=False), ((1, 2, 2),), about="cubic, no scale")),
     "subtract": _arithmetic(Subtract),

@@ -10,38 +10,45 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bridge.operations.operation import Gradients, Number, Operation, Shape
+from bridge.operations.rearrangement import Axis, positive
 
 
 @dataclass(frozen=True)
 class Concat(Operation):
-    """Inputs one behind the other along the channels, torch's ``cat(..., dim=1)``."""
+    """Inputs one behind the other along a dimension that is not the batch, torch's ``cat(..., dim)``."""
 
+    dim: Axis = 1
     kind: ClassVar[str] = "concat"
     arity: ClassVar[int] = 0
 
     def output_shape(self, *shapes: Shape) -> Shape:
-        """Return the first shape with the channels of all."""
+        """Return the first shape with the extents of all along the dimension."""
         first = shapes[0]
+        axis = positive(self, self.dim, len(first)) if len(first) > 1 else 1
+        if axis == 0:
+            raise self.refuse(f"dimension {self.dim} of {len(first)}", "another than the batch")
+        where = "their channels" if self.dim == 1 else f"dimension {self.dim}"
         for name, shape in zip(self.inputs, shapes, strict=True):
-            if len(shape) < 2 or (shape[0], *shape[2:]) != (first[0], *first[2:]):
+            if len(shape) < 2 or (*shape[:axis], *shape[axis + 1:]) != (*first[:axis], *first[axis + 1:]):
                 raise self.refuse(f"the shape {shape} of {name} beside {first} of {self.inputs[0]}",
-                                  "shapes that differ in their channels alone")
-        return (first[0], sum(shape[1] for shape in shapes), *first[2:])
+                                  f"shapes that differ in {where} alone")
+        return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1:])
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
-        """Return all channels."""
-        return inputs[0].concatenated(inputs[1:], axis=1)
+        """Return all of them."""
+        return inputs[0].concatenated(inputs[1:], axis=positive(self, self.dim, len(inputs[0].shape)))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
-        """Return each input's channels of dy."""
-        ends = list(itertools.accumulate(one.shape[1] for one in inputs))
-        return [dy[:, end - one.shape[1]:end] for one, end in zip(inputs, ends, strict=True)], {}
+        """Return each input's part of dy."""
+        axis = positive(self, self.dim, len(dy.shape))
+        ends, before = list(itertools.accumulate(one.shape[axis] for one in inputs)), (slice(None),) * axis
+        return [dy[(*before, slice(end - one.shape[axis], end))] for one, end in zip(inputs, ends, strict=True)], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return ``torch.cat(inputs, dim=1)``."""
+        """Return ``torch.cat(inputs, dim)``."""
         import torch
 
-        return torch.cat(list(inputs), dim=1)
+        return torch.cat(list(inputs), dim=self.dim)
 
 
 @dataclass(frozen=True)

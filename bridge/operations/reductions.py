@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bridge.operations.operation import Gradients, Number, Operation, Shape
-from bridge.operations.rearrangement import positive
-
-#: Torch's numbers of dimensions: from the last, if they are negative
-Axes = tuple[int, ...]
+from bridge.operations.rearrangement import Axes, positive
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ module cnn_api_values
    use, intrinsic :: iso_c_binding, only : c_double, c_int, c_int64_t, c_intptr_t, c_null_ptr, c_ptr
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_error, only : error_type
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : extent_of, tensor_type
    use cnn_optimizers_optimizer, only : optimizer_type, setting_type
    use cnn_optimizers_registry, only : make_optimizer
    implicit none
@@ -33,11 +33,11 @@ contains
       integer(c_int64_t), intent(in) :: address
       !> Element type, of cnn_core_kinds
       integer(c_int), intent(in) :: dtype
-      !> [w, h, c, n]
-      integer, intent(in) :: extent(4)
+      !> In Fortran order, with ones behind its own where it has fewer
+      integer, intent(in) :: extent(:)
       tensor_at%address = pointer_to(address)
       tensor_at%dtype = dtype
-      tensor_at%extent = extent
+      tensor_at%extent = extent_of(extent)
    end function tensor_at
 
    type(c_ptr) function pointer_to(address)

@@ -16,7 +16,7 @@ module cnn_core_backend
    use cnn_core_kinds, only : bytes_of, dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_float64, dtype_name, &
       & dtype_none
    use cnn_core_sgd, only : sgd_type
-   use cnn_core_tensor, only : shape_text, tensor_type
+   use cnn_core_tensor, only : max_rank, shape_text, tensor_type
    use cnn_core_text, only : to_text
    implicit none
    private
@@ -85,13 +85,13 @@ module cnn_core_backend
    abstract interface
       !> A tensor with memory of its own; its values are undefined
       subroutine allocate_(self, dtype, extent, tensor, error)
-         import :: backend_type, error_type, tensor_type
+         import :: backend_type, error_type, max_rank, tensor_type
          implicit none
          class(backend_type), intent(inout) :: self
          !> Element type, of cnn_core_kinds
          integer, intent(in) :: dtype
          !> Elements along each dimension, in Fortran order
-         integer, intent(in) :: extent(4)
+         integer, intent(in) :: extent(max_rank)
          !> The new tensor; without memory after an error
          type(tensor_type), intent(out) :: tensor
          type(error_type), allocatable, intent(out) :: error

@@ -12,12 +12,16 @@ module cnn_core_tensor
    implicit none
    private
 
-   public :: address_after, aligned, all_finite, as_vector, images_of, part_of, same_memory, same_shape, shape_text
+   public :: address_after, aligned, all_finite, as_vector, extent_of, images_of, part_of, same_memory, same_shape, &
+      & shape_text
+
+   !> Most dimensions of a tensor; a tensor of fewer has extents of 1 behind its own
+   integer, parameter, public :: max_rank = 8
 
    type, public :: tensor_type
       type(c_ptr) :: address = c_null_ptr
       integer :: dtype = dtype_none
-      integer :: extent(4) = 0
+      integer :: extent(max_rank) = 0
       !> Channels are the fastest index in memory, (c, w, h, n) with these extents; only what says so takes such tensors
       logical :: channels_last = .false.
    contains
@@ -84,12 +88,21 @@ contains
       !> Bytes
       integer(i8), intent(in) :: offset
       !> Extents of the part, in Fortran order; the element type is that of the whole
-      integer, intent(in) :: extent(4)
+      integer, intent(in) :: extent(:)
       type(tensor_type) :: part
       part%address = address_after(whole%address, offset)
       part%dtype = whole%dtype
-      part%extent = extent
+      part%extent = extent_of(extent)
    end function part_of
+
+   !> All extents of a tensor of these
+   pure function extent_of(extents) result(extent)
+      !> `max_rank` at most, in Fortran order
+      integer, intent(in) :: extents(:)
+      integer :: extent(max_rank)
+      extent = 1
+      extent(:size(extents)) = extents
+   end function extent_of
 
    !> Some images of a tensor, in its memory
    function images_of(whole, rank, first, images) result(part)
@@ -102,7 +115,7 @@ contains
       !> How many
       integer, intent(in) :: images
       type(tensor_type) :: part
-      integer :: extent(4)
+      integer :: extent(max_rank)
       extent = whole%extent
       extent(rank) = images
       part = part_of(whole, whole%bytes()/whole%extent(rank)*first, extent)
@@ -191,12 +204,19 @@ contains
       finite_dp = all(nothing >= 0.0_dp)
    end function finite_dp
 
-   !> The shape as its reader writes it, torch `(n, c, h, w)`
+   !> Dimensions that are not left out: four, or those up to the last that is not 1
+   pure integer function shown(extent)
+      !> In Fortran order
+      integer, intent(in) :: extent(:)
+      shown = max(min(4, size(extent)), findloc(extent /= 1, .true., 1, back=.true.))
+   end function shown
+
+   !> The shape as its reader writes it, torch `(n, c, h, w)`, or more dimensions where it has them
    pure function shape_text(extent) result(text)
       !> Extents in Fortran order (w, h, c, n)
-      integer, intent(in) :: extent(4)
-      character(len=list_length(extent)) :: text
-      text = shape_list(extent)
+      integer, intent(in) :: extent(:)
+      character(len=list_length(extent(:shown(extent)))) :: text
+      text = shape_list(extent(:shown(extent)))
    end function shape_text
 
    subroutine as_vector_sp(tensor, vector)

@@ -15,7 +15,7 @@ module cnn_cpu_backend
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : bytes_of, dp, dtype_float64, dtype_name, i8
    use cnn_core_sgd, only : sgd_type
-   use cnn_core_tensor, only : shape_text, tensor_type
+   use cnn_core_tensor, only : max_rank, shape_text, tensor_type
    use cnn_cpu_fused, only : backward_passes, depth_first_text, forward_passes
    use cnn_cpu_instruction_sets, only : avx2, choose_level
    use cnn_cpu_kernels_levels, only : is_compiled, kernels_of
@@ -129,7 +129,7 @@ contains
       !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> Elements along each dimension, in Fortran order
-      integer, intent(in) :: extent(4)
+      integer, intent(in) :: extent(max_rank)
       !> The new tensor; without memory after an error
       type(tensor_type), intent(out) :: tensor
       type(error_type), allocatable, intent(out) :: error

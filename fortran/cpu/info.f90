@@ -3,7 +3,7 @@
 module cnn_cpu_info
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_error, only : error_type
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : extent_of, tensor_type
    use cnn_core_text, only : to_text
    use cnn_cpu_instruction_sets, only : choose_level, level_name
    use cnn_cpu_plan_channel_lanes, only : outer_type
@@ -58,10 +58,11 @@ contains
 
       text = ""
       x%dtype = dtype
-      x%extent = x_extent
+      x%extent = extent_of(x_extent)
       w%dtype = dtype
-      w%extent = w_extent
+      w%extent = extent_of(w_extent)
       y%dtype = dtype
+      y%extent = 1
       call conv%output_extent(x%extent, w%extent, y%extent, error)
       if (allocated(error)) return
       call read_lanes(wanted, error)

@@ -15,7 +15,7 @@ module cnn_cuda_backend
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, dtype_float64, dtype_name
    use cnn_core_sgd, only : sgd_type
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : extent_of, max_rank, tensor_type
    use cnn_cuda_device_graph_capture, only : captured_graph_type
    use cnn_cuda_device_memory, only : allocate_tensor, clear_tensor, copy_from_host, copy_to_host, free_tensor
    use cnn_cuda_device_prefetch, only : feeder_type
@@ -113,7 +113,7 @@ contains
       !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> Elements along each dimension, in Fortran order
-      integer, intent(in) :: extent(4)
+      integer, intent(in) :: extent(max_rank)
       !> The new tensor; without memory after an error
       type(tensor_type), intent(out) :: tensor
       type(error_type), allocatable, intent(out) :: error
@@ -414,7 +414,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call self%begin(y, error)
       if (.not. (allocated(error) .or. self%total%is_allocated())) then
-         self%total = tensor_type(dtype=dtype_float64, extent=[1, 1, 1, 1])
+         self%total = tensor_type(dtype=dtype_float64, extent=extent_of([1]))
          call allocate_tensor(self%device, self%total, error)
       end if
       self%scale = scale

@@ -53,11 +53,11 @@ PYTHON = Language(
         "handle": INTEGER,
         # Element type, of cnn_core_kinds
         "dtype": INTEGER,
-        # Of tensors, of the input or of the target, [w, h, c, n]; dimensions of the input
-        "extent(4)": INTEGER, "x_extent(4)": INTEGER, "input_extent(4)": INTEGER, "target_extent(4)": INTEGER,
+        # Of tensors, of the input or of the target, [w, h, c, n] with ones behind; dimensions of the input
+        "extent(8)": INTEGER, "x_extent(8)": INTEGER, "input_extent(8)": INTEGER, "target_extent(8)": INTEGER,
         "rank": INTEGER,
         # Of the filters, [w, h, input channels of a group, output channels]
-        "w_extent(4)": INTEGER,
+        "w_extent(8)": INTEGER,
         # Stride, padding, dilation as (h, w) each, then groups
         "params(7)": INTEGER,
         # Addresses in the network's memory

@@ -4,7 +4,7 @@ module cnn_io_fixture
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_name, i8
-   use cnn_core_tensor, only : all_finite, images_of, tensor_type
+   use cnn_core_tensor, only : all_finite, images_of, max_rank, tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_io_format, only : initial_state, momenta_path, optimizer_path, weights_path
    use cnn_io_hdf5_file, only : hdf5_file_type
@@ -361,7 +361,7 @@ contains
       type(error_type), allocatable, intent(out) :: error
       !> Number of dimensions that it has
       integer, intent(out), optional :: rank
-      integer :: extent(4)
+      integer :: extent(max_rank)
       call backend%release(tensor)
       call self%file%extent(path, extent, error, found_rank=rank)
       if (allocated(error)) return

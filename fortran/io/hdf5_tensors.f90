@@ -8,7 +8,7 @@ module cnn_io_hdf5_tensors
    use, intrinsic :: iso_c_binding, only : c_int, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, dtype_float32
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : max_rank, shape_text, tensor_type
    use cnn_core_text, only : to_text
    use cnn_io_hdf5_c, only : cnn_hdf5_link_create, cnn_hdf5_native_double, cnn_hdf5_native_float, &
       & H5D_SPACE_STATUS_NOT_ALLOCATED, H5Dclose, H5Dcreate2, H5Dget_space, H5Dget_space_status, H5Dget_type, &
@@ -30,14 +30,14 @@ module cnn_io_hdf5_tensors
 
 contains
 
-   !> Shape of a dataset of real numbers, in Fortran order; the missing ones of four are 1.
+   !> Shape of a dataset of real numbers, in Fortran order; the missing ones are 1.
    !> With `expected_rank`, another number of dimensions is an error.
    subroutine extent(self, name, found, error, expected_rank, found_rank)
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
       !> Lengths of its dimensions
-      integer, intent(out) :: found(4)
+      integer, intent(out) :: found(max_rank)
       !> Dataset that is missing, empty, of another type, or of another number of dimensions
       type(error_type), allocatable, intent(out) :: error
       !> Number of dimensions that it must have
@@ -45,7 +45,7 @@ contains
       !> Number of dimensions that it has; 0 after an error
       integer, intent(out), optional :: found_rank
       integer(hid_t) :: dataset, space, kind
-      integer(hsize_t) :: dims(4)
+      integer(hsize_t) :: dims(max_rank)
       integer(c_size_t) :: bytes
       integer(c_int) :: rank, kind_class, place, ignored
 
@@ -56,7 +56,7 @@ contains
       dims = 1
       space = H5Dget_space(dataset)
       rank = H5Sget_simple_extent_ndims(space)
-      if (rank >= 1 .and. rank <= 4) ignored = H5Sget_simple_extent_dims(space, dims, c_null_ptr)
+      if (rank >= 1 .and. rank <= max_rank) ignored = H5Sget_simple_extent_dims(space, dims, c_null_ptr)
       ignored = H5Sclose(space)
       kind = H5Dget_type(dataset)
       kind_class = H5Tget_class(kind)
@@ -67,8 +67,8 @@ contains
 
       if (kind_class /= H5T_FLOAT .or. .not. (bytes == 4 .or. bytes == 8)) then
          call self%fail_with(name//" does not hold float32 or float64", error)
-      else if (rank < 0 .or. rank > 4) then
-         call self%fail_with(name//" has "//to_text(rank)//" dimensions, expected at most 4", error)
+      else if (rank < 0 .or. rank > max_rank) then
+         call self%fail_with(name//" has "//to_text(rank)//" dimensions, expected at most "//to_text(max_rank), error)
       else if (any(dims < 1)) then
          call self%fail_with(name//" is empty", error)
       else if (any(dims > huge(1)) .or. product(real(dims, dp)) > 2.0_dp**40) then
@@ -113,7 +113,7 @@ contains
       !> Dataset that is missing, damaged, or of another shape
       type(error_type), allocatable, intent(out) :: error
       integer(hid_t) :: dataset
-      integer :: found(4)
+      integer :: found(max_rank)
       integer(c_int) :: status, ignored
 
       call self%extent(name, found, error)
@@ -121,8 +121,8 @@ contains
       call refuse_layout(self, name, error)
       if (allocated(error)) return
       if (any(found /= tensor%extent)) then
-         call self%fail_with(name//" has the shape "//to_text(found(4:1:-1))//", expected "// &
-            & to_text(tensor%extent(4:1:-1)), error)
+         call self%fail_with(name//" has the shape "//shape_text(found)//", expected "//shape_text(tensor%extent), &
+            & error)
          return
       end if
       call self%open_dataset(name, dataset, error)

@@ -5,7 +5,7 @@ module cnn_io_shared_gradients
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, dtype_float64
    use cnn_core_ranks, only : ranks_type
-   use cnn_core_tensor, only : images_of, tensor_type
+   use cnn_core_tensor, only : extent_of, images_of, tensor_type
    use cnn_io_batch, only : batch_type
    use cnn_io_fixture, only : fixture_type
    use cnn_io_staging, only : staging_type
@@ -33,7 +33,7 @@ contains
       real(dp), target :: number
       if (ranks%count == 1) return
       number = loss
-      call ranks%add_up(tensor_type(c_loc(number), dtype_float64, [1, 1, 1, 1]))
+      call ranks%add_up(tensor_type(c_loc(number), dtype_float64, extent_of([1])))
       loss = number
       gradients = network%parameters%all_gradients()
       if (.not. gradients%is_allocated()) return
@@ -76,8 +76,8 @@ contains
       if (.not. allocated(error)) call pass_by_image(network, fixture, batch, gradients, columns%buffer, losses, error)
       if (.not. allocated(error)) then
          number = 0.0_dp
-         call ranks%add_in_order(tensor_type(c_loc(losses), dtype_float64, [1, batch%own, 1, 1]), &
-            & tensor_type(c_loc(number), dtype_float64, [1, 1, 1, 1]))
+         call ranks%add_in_order(tensor_type(c_loc(losses), dtype_float64, extent_of([1, batch%own])), &
+            & tensor_type(c_loc(number), dtype_float64, extent_of([1])))
          loss = number
          if (gradients%is_allocated()) then
             call ranks%add_in_order(columns%buffer, total)

@@ -3,7 +3,7 @@
 module cnn_library_array_network
    use cnn_core_error, only : error_type, fail, fail_to_converge
    use cnn_core_kinds, only : dp, dtype_from_name, dtype_name, dtype_none, i8
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : extent_of, max_rank, tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_core_version, only : version
    use cnn_io_saved_network, only : open_network, save_network
@@ -453,7 +453,7 @@ contains
       call check_kind("gradients", values, model, error)
       if (allocated(error)) return
       expected%dtype = model%dtype
-      expected%extent = [count_parameters(model), 1, 1, 1]
+      expected%extent = extent_of([count_parameters(model)])
       call check_same("gradients", values, expected, error)
    end subroutine check_gradients
 
@@ -678,7 +678,8 @@ contains
       if (array%rank == 0 .and. .not. array%tensor%is_allocated()) then
          call fail(error, name//": a null pointer, expected an array")
       else if (array%rank < 1 .or. array%rank > size(array%tensor%extent)) then
-         call fail(error, name//": a scalar or more than 4 dimensions, expected 1 to 4")
+         call fail(error, name//": a scalar or more than "//to_text(max_rank)//" dimensions, expected 1 to "// &
+            & to_text(max_rank))
       else if (array%tensor%dtype /= model%dtype) then
          call fail(error, name//": "//dtype_name(array%tensor%dtype)//", expected the network's "// &
             & dtype_name(model%dtype))
@@ -703,7 +704,7 @@ contains
          call fail(error, name//": "//dtype_name(array%tensor%dtype)//", expected "//dtype_name(tensor%dtype))
       else if (any(array%tensor%extent /= tensor%extent)) then
          expected%tensor = tensor
-         expected%rank = max(1, 4 - (findloc(tensor%extent(4:1:-1) == 1, .false., 1) - 1))
+         expected%rank = max(1, findloc(tensor%extent /= 1, .true., 1, back=.true.))
          call fail(error, name//": the shape "//array%shape_text()//", expected "//expected%shape_text())
       end if
    end subroutine check_same

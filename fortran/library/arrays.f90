@@ -3,16 +3,13 @@
 module cnn_library_arrays
    use, intrinsic :: iso_c_binding, only : c_associated, c_loc, c_ptr
    use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, dtype_none, i8, sp
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : max_rank, tensor_type
    use cnn_core_text, only : list_length, shape_list
    use cnn_library_any_kind, only : integer_of, integers_of
    implicit none
    private
 
    public :: array_at, device_array, give_back, take
-
-   !> Dimensions that a tensor may have
-   integer, parameter :: most = 4
 
    !> Where an array is, what it is made of, and its shape
    type, public :: array_type
@@ -43,7 +40,7 @@ module cnn_library_arrays
 contains
 
    subroutine take_sp(x, array)
-      !> Of one to four dimensions
+      !> Of one to eight dimensions
       real(sp), target, intent(in) :: x(..)
       !> Describes it, while the call runs that it is given to, and not after it
       type(array_type), target, intent(out) :: array
@@ -58,6 +55,14 @@ contains
        rank (3)
          array%packed_sp = reshape(x, [size(x, kind=i8)])
        rank (4)
+         array%packed_sp = reshape(x, [size(x, kind=i8)])
+       rank (5)
+         array%packed_sp = reshape(x, [size(x, kind=i8)])
+       rank (6)
+         array%packed_sp = reshape(x, [size(x, kind=i8)])
+       rank (7)
+         array%packed_sp = reshape(x, [size(x, kind=i8)])
+       rank (8)
          array%packed_sp = reshape(x, [size(x, kind=i8)])
       end select
       array%tensor%address = c_loc(array%packed_sp)
@@ -78,11 +83,19 @@ contains
          x = reshape(array%packed_sp, shape(x))
        rank (4)
          x = reshape(array%packed_sp, shape(x))
+       rank (5)
+         x = reshape(array%packed_sp, shape(x))
+       rank (6)
+         x = reshape(array%packed_sp, shape(x))
+       rank (7)
+         x = reshape(array%packed_sp, shape(x))
+       rank (8)
+         x = reshape(array%packed_sp, shape(x))
       end select
    end subroutine give_back_sp
 
    subroutine take_dp(x, array)
-      !> Of one to four dimensions
+      !> Of one to eight dimensions
       real(dp), target, intent(in) :: x(..)
       !> Describes it, while the call runs that it is given to, and not after it
       type(array_type), target, intent(out) :: array
@@ -97,6 +110,14 @@ contains
        rank (3)
          array%packed_dp = reshape(x, [size(x, kind=i8)])
        rank (4)
+         array%packed_dp = reshape(x, [size(x, kind=i8)])
+       rank (5)
+         array%packed_dp = reshape(x, [size(x, kind=i8)])
+       rank (6)
+         array%packed_dp = reshape(x, [size(x, kind=i8)])
+       rank (7)
+         array%packed_dp = reshape(x, [size(x, kind=i8)])
+       rank (8)
          array%packed_dp = reshape(x, [size(x, kind=i8)])
       end select
       array%tensor%address = c_loc(array%packed_dp)
@@ -117,6 +138,14 @@ contains
          x = reshape(array%packed_dp, shape(x))
        rank (4)
          x = reshape(array%packed_dp, shape(x))
+       rank (5)
+         x = reshape(array%packed_dp, shape(x))
+       rank (6)
+         x = reshape(array%packed_dp, shape(x))
+       rank (7)
+         x = reshape(array%packed_dp, shape(x))
+       rank (8)
+         x = reshape(array%packed_dp, shape(x))
       end select
    end subroutine give_back_dp
 
@@ -125,7 +154,7 @@ contains
    type(array_type) function device_array(address, extents, kind) result(array)
       !> Of the first element
       type(c_ptr), intent(in) :: address
-      !> One to four, as Fortran's `shape`
+      !> One to eight, as Fortran's `shape`
       class(*), intent(in) :: extents(:)
       !> Of its real numbers: `sp` or `dp`
       class(*), intent(in) :: kind
@@ -148,16 +177,16 @@ contains
       array%rank = size(extents)
       array%tensor%address = address
       array%tensor%extent = 1
-      array%tensor%extent(:min(array%rank, most)) = extents(:min(array%rank, most))
-      if (array%rank >= 1 .and. array%rank <= most) array%tensor%dtype = dtype
+      array%tensor%extent(:min(array%rank, max_rank)) = extents(:min(array%rank, max_rank))
+      if (array%rank >= 1 .and. array%rank <= max_rank) array%tensor%dtype = dtype
    end function array_at
 
    !> As its reader writes it: (w, h, c, n) in Fortran
    pure function shape_text(self) result(text)
       !> The array
       class(array_type), intent(in) :: self
-      character(len=list_length(self%tensor%extent(:min(self%rank, most)))) :: text
-      text = shape_list(self%tensor%extent(:min(self%rank, most)))
+      character(len=list_length(self%tensor%extent(:min(self%rank, max_rank)))) :: text
+      text = shape_list(self%tensor%extent(:min(self%rank, max_rank)))
    end function shape_text
 
 end module cnn_library_arrays

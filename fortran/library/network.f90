@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> Networks on the caller's arrays.
 !>
-!> Arrays.   Of `real(sp)` in a network of float32, of `real(dp)` in one of float64, with one to four dimensions: images
+!> Arrays.   Of `real(sp)` in a network of float32, of `real(dp)` in one of float64, of one to eight dimensions: images
 !>           are x(w, h, c, n), the bytes of torch's (n, c, h, w), features x(k, n). In host memory they are read where
 !>           they are; what has gaps is copied, and copied back. For arrays on a GPU see `device_array`.
 !> Errors.   Every call may give one in its last argument. What is wrong with a layer is said by `build`.

@@ -11,7 +11,7 @@ module cnn_model_graph
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_none, i8
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : max_rank, tensor_type
    use cnn_core_text, only : to_text
    use cnn_model_description, only : description_type
    use cnn_model_network, only : keep_all, keep_needed, layer_view_type, network_type
@@ -71,7 +71,7 @@ module cnn_model_graph
       type(criterion_type), private :: loss_kind
       !> Where outputs and gradients lie together, and the extents and rank of the input that it was planned for
       type(tensor_type), private :: memory
-      integer, private :: planned_for(5) = 0
+      integer, private :: planned_for(max_rank + 1) = 0
       !> Value of the last loss, where the device does not queue
       real(dp), private :: loss = 0.0_dp
    contains
@@ -250,7 +250,7 @@ contains
       !> Number of the node; 0 is the input
       integer, intent(in) :: i
       !> In Fortran order
-      integer :: extent(4)
+      integer :: extent(max_rank)
       extent = self%input%extent
       if (i > 0) extent = self%nodes(i)%shape%extent
    end function extent_of

@@ -7,6 +7,7 @@
 !>              fused sequence, which a device computes as it likes.
 submodule(cnn_model_graph) cnn_model_graph_build
    use cnn_core_kinds, only : dtype_float64
+   use cnn_core_tensor, only : full_extent => extent_of
    use cnn_core_text, only : name_type
    use cnn_model_description, only : input_name
    implicit none
@@ -133,11 +134,12 @@ contains
       integer, allocatable :: extents(:, :)
       integer :: i, j, n
 
-      allocate (extents(4, 0))
+      allocate (extents(max_rank, 0))
       do i = 1, size(self%nodes)
          if (.not. allocated(self%nodes(i)%operation%parameters)) allocate (self%nodes(i)%operation%parameters(0))
          do j = 1, size(self%nodes(i)%operation%parameters)
-            extents = reshape([extents, self%nodes(i)%operation%parameters(j)%shape%extent], [4, size(extents, 2) + 1])
+            extents = reshape([extents, self%nodes(i)%operation%parameters(j)%shape%extent], &
+               & [max_rank, size(extents, 2) + 1])
          end do
       end do
       allocate (found(size(extents, 2)))
@@ -169,7 +171,7 @@ contains
          if (allocated(error)) return
       end do
       i = node%operation%kept_numbers()
-      if (i > 0) call backend%allocate(dtype_float64, [i, 1, 1, 1], node%kept, error)
+      if (i > 0) call backend%allocate(dtype_float64, full_extent([i]), node%kept, error)
    end subroutine allocate_state
 
    !> The channels of each convolution are those that the one before it gives, where there are only ReLUs between them

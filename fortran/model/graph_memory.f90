@@ -19,7 +19,7 @@
 !>              last.
 submodule(cnn_model_graph) cnn_model_graph_memory
    use cnn_core_kinds, only : bytes_of
-   use cnn_core_tensor, only : aligned, part_of
+   use cnn_core_tensor, only : aligned, full_extent => extent_of, part_of
    use cnn_model_memory_plan, only : buffer_type, place
    implicit none
 
@@ -83,8 +83,8 @@ contains
          return
       end if
       units = int(bytes/aligned(1_i8))
-      call resize(self%backend, [int(aligned(1_i8)/bytes_of(self%dtype)), units, 1, 1], self%dtype, self%memory, &
-         & moved, error)
+      call resize(self%backend, full_extent([int(aligned(1_i8)/bytes_of(self%dtype)), units]), self%dtype, &
+         & self%memory, moved, error)
       if (allocated(error)) return
       moved = .true.
       self%planned_for = [self%input%extent, self%input_rank]
@@ -364,7 +364,8 @@ contains
       do k = i + 1, size(self%nodes)
          associate (node => self%nodes(k))
             if (.not. any(node%inputs == i)) cycle
-            if (whole > 0 .or. count(node%inputs == i) > 1 .or. .not. node%operation%joins_channels()) then
+            if (whole > 0 .or. count(node%inputs == i) > 1 .or. .not. node%operation%joins_channels() .or. &
+               & any(node%shape%extent([1, 2, 4]) /= self%nodes(i)%shape%extent([1, 2, 4]))) then
                whole = 0
                return
             end if
@@ -411,7 +412,7 @@ contains
       class(graph_type), intent(in) :: self
       !> Number of the node; 0 is the input
       integer, intent(in) :: i
-      integer :: extent(4)
+      integer, allocatable :: extent(:)
       extent = self%extent_of(i)
       bytes_of_image = self%bytes_of_output(i)/extent(4)
    end function bytes_of_image

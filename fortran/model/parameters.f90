@@ -8,7 +8,7 @@ module cnn_model_parameters
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : bytes_of, dp, i8
-   use cnn_core_tensor, only : aligned, part_of, tensor_type
+   use cnn_core_tensor, only : aligned, extent_of, max_rank, part_of, tensor_type
    use cnn_core_text, only : name_type, to_text
    use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
@@ -25,7 +25,7 @@ module cnn_model_parameters
    type :: part_type
       !> Bytes of a vector before it, and from there up to the next one
       integer(i8) :: offset = 0_i8, bytes = 0_i8
-      integer :: extent(4) = 0
+      integer :: extent(max_rank) = 0
       !> Whether updates leave it as it is, as torch's do without a gradient: no decay and no momentum either
       logical :: is_frozen = .false.
       !> Whether the optimizer remembers something of it: SGD a momentum, as from its first update with momentum on,
@@ -101,7 +101,7 @@ contains
    subroutine place(self, extent, bytes, parameter)
       class(parameters_type), intent(inout) :: self
       !> Extents of the parameter
-      integer, intent(in) :: extent(4)
+      integer, intent(in) :: extent(max_rank)
       !> Bytes of the vectors, up to this parameter and then up to the next
       integer(i8), intent(inout) :: bytes
       !> Number and tensors of the parameter
@@ -118,7 +118,7 @@ contains
       !> Element type, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> Extents in Fortran order
-      integer, intent(in) :: extent(4)
+      integer, intent(in) :: extent(max_rank)
       padded = aligned(product(int(extent, i8))*bytes_of(dtype))
    end function padded
 
@@ -131,12 +131,12 @@ contains
       integer(i8), intent(in) :: elements
       !> No memory on the device, or 2**31 elements or more
       type(error_type), allocatable, intent(out) :: error
-      integer :: extent(4)
+      integer :: extent(max_rank)
       if (elements > huge(1)) then
          call fail(error, "network: "//to_text(elements)//" parameters, expected fewer than 2**31")
          return
       end if
-      extent = [int(elements), 1, 1, 1]
+      extent = extent_of([int(elements)])
       call backend%allocate(dtype, extent, self%values, error)
       if (allocated(error)) return
       call backend%allocate(dtype, extent, self%gradients, error)

@@ -3,7 +3,7 @@
 module cnn_model_resize
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : max_rank, tensor_type
    implicit none
    private
 
@@ -15,7 +15,7 @@ contains
    subroutine resize(backend, extent, dtype, tensor, moved, error)
       class(backend_type), intent(inout) :: backend
       !> (w, h, c, n) that it shall have
-      integer, intent(in) :: extent(4)
+      integer, intent(in) :: extent(max_rank)
       !> Element type that it shall have, of cnn_core_kinds
       integer, intent(in) :: dtype
       !> A tensor of the device, or none yet

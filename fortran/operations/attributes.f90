@@ -11,7 +11,7 @@ module cnn_operations_attributes
    public :: attributes_from
 
    !> Largest integer of a hyperparameter
-   integer, parameter :: largest = 65536
+   integer, parameter, public :: largest = 65536
 
    !> A name, and the numbers that it stands for
    type, public :: attribute_type
@@ -30,10 +30,12 @@ module cnn_operations_attributes
    contains
       procedure :: get_integer
       procedure :: get_flag
+      procedure :: get_index
       procedure :: get_integers
       procedure :: get_list
       procedure :: get_real
       procedure :: get_reals
+      procedure :: has
       procedure :: check_known
       procedure, private :: find
    end type attributes_type
@@ -93,6 +95,24 @@ contains
          call refuse(self, i, "an integer from 1 to "//to_text(largest), error)
       end if
    end subroutine get_integer
+
+   !> An integer from -65536 to 65536
+   subroutine get_index(self, name, value, error, default)
+      class(attributes_type), intent(inout) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      !> What was found
+      integer, intent(out) :: value
+      !> Out of its range
+      type(error_type), allocatable, intent(out) :: error
+      !> Value where it is not there
+      integer, intent(in) :: default
+      integer, allocatable :: found(:)
+      value = default
+      if (.not. self%has(name)) return
+      call self%get_list(name, found, error, 1, -largest, largest)
+      if (.not. allocated(error)) value = found(1)
+   end subroutine get_index
 
    !> 0 or 1
    subroutine get_flag(self, name, value, error, default)
@@ -243,6 +263,15 @@ contains
          return
       end do
    end subroutine check_known
+
+   !> Whether it is there
+   pure logical function has(self, name)
+      class(attributes_type), intent(in) :: self
+      !> Of the hyperparameter
+      character(len=*), intent(in) :: name
+      integer :: i
+      has = any([(self%items(i)%name == name, i=1, size(self%items))])
+   end function has
 
    !> The position of an attribute; 0 where it is not there
    subroutine find(self, name, optional, i, error)

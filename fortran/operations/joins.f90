@@ -6,14 +6,20 @@ module cnn_operations_joins
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : bytes_of, dp, i8
    use cnn_core_tensor, only : part_of, same_memory, tensor_type
+   use cnn_core_text, only : to_text
+   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_moves, only : fortran_axis, read_axis
    use cnn_operations_operation, only : no, operands_type, operation_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
 
-   !> Two or more inputs one behind the other along the channels, torch's axis 1
+   !> Two or more inputs one behind the other along a dimension, the channels where none is given
    type, extends(operation_type), public :: concat_type
+      !> Torch's
+      integer :: dim = 1
    contains
+      procedure :: read => concat_read
       procedure, nopass :: reads_x => no
       procedure, nopass :: reads_y => no
       procedure, nopass :: is_light => yes
@@ -41,23 +47,38 @@ contains
       any_number = 0
    end function any_number
 
+   subroutine concat_read(self, given, error)
+      class(concat_type), intent(inout) :: self
+      !> dim
+      type(attributes_type), intent(inout) :: given
+      type(error_type), allocatable, intent(out) :: error
+      call read_axis(given, "dim", self%dim, error, 1)
+   end subroutine concat_read
+
    subroutine concat_shape(self, shapes, y, error)
       class(concat_type), intent(in) :: self
       !> Of its inputs
       type(shape_type), intent(in) :: shapes(:)
-      !> The first with the channels of all
+      !> The first with the numbers of all along the dimension
       type(shape_type), intent(out) :: y
-      !> They differ in more than their channels
+      !> They differ elsewhere, or there is no such dimension but the batch's
       type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: what
       integer :: i, axis
+      what = "shapes that differ in their channels"
+      if (self%dim /= 1) what = "shapes that differ in dimension "//to_text(self%dim)
       y = shapes(1)
-      axis = max(y%rank - 1, 1)
+      axis = max(fortran_axis(self%dim, y%rank), 1)
+      if (y%rank > 1 .and. (fortran_axis(self%dim, y%rank) == 0 .or. axis == y%rank)) then
+         call self%refuse("dimension "//to_text(self%dim)//" of "//to_text(y%rank), "another than the batch", error)
+         return
+      end if
       do i = 1, size(shapes)
          associate (one => shapes(i))
             if (one%rank < 2 .or. one%rank /= y%rank .or. any(one%extent(:axis - 1) /= y%extent(:axis - 1)) .or. &
                & any(one%extent(axis + 1:) /= y%extent(axis + 1:))) then
                call self%refuse("the shape "//one%text()//" of "//self%inputs(i)%text//" beside "// &
-                  & shapes(1)%text()//" of "//self%inputs(1)%text, "shapes that differ in their channels alone", error)
+                  & shapes(1)%text()//" of "//self%inputs(1)%text, what//" alone", error)
                return
             end if
             if (i > 1) y%extent(axis) = y%extent(axis) + one%extent(axis)

@@ -6,7 +6,7 @@ module cnn_operations_losses
    use cnn_core_calls, only : class_entropy_call, cross_entropy_call, pair_loss_call, sum_to_call
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : dp, dtype_float64, i8, sp
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : max_rank, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_from, attributes_type
    use cnn_operations_loss_table, only : loss_type, losses
@@ -185,7 +185,7 @@ contains
       !> Weights of another number of classes, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: factor
-      integer :: classes, extent(4)
+      integer :: classes, extent(max_rank)
 
       loss = 0.0_dp
       if (self%mean .and. self%classes .and. self%batch_images > 0) then

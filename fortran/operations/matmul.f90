@@ -108,9 +108,8 @@ contains
       type(tensor_type), intent(in) :: tensor
       !> Which one, from 1
       integer, intent(in) :: i
-      integer :: extent(4)
-      extent = [1, 1, tensor%extent(1), tensor%extent(2)]
-      matrix = part_of(tensor, (i - 1)*product(int(extent, i8))*bytes_of(tensor%dtype), extent)
+      matrix = part_of(tensor, (i - 1)*product(int(tensor%extent(:2), i8))*bytes_of(tensor%dtype), &
+         & [1, 1, tensor%extent(:2)])
    end function matrix
 
 end module cnn_operations_matmul

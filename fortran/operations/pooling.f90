@@ -135,7 +135,7 @@ contains
       !> No image
       type(error_type), allocatable, intent(out) :: error
       if (shapes(1)%rank == 4) then
-         y = shape_of([1, 1, shapes(1)%extent(3:)])
+         y = shape_of([1, 1, shapes(1)%extent(3:4)])
       else
          call self%refuse("input "//shapes(1)%text(), "a shape (n, c, h, w)", error)
       end if

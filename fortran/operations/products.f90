@@ -7,7 +7,7 @@ module cnn_operations_products
    use cnn_core_conv_step, only : conv_step_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : extent_of, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : no, operands_type, operation_type, parameter_shape_type, yes
@@ -350,7 +350,7 @@ contains
       !> Features in Fortran's first axis
       type(tensor_type), intent(in) :: tensor
       as_pixels = tensor
-      as_pixels%extent = [1, 1, tensor%extent(1), product(tensor%extent(2:))]
+      as_pixels%extent = extent_of([1, 1, tensor%extent(1), product(tensor%extent(2:))])
    end function as_pixels
 
    !> Weights (in, out) as kernels of one tap
@@ -358,7 +358,7 @@ contains
       !> Of a linear layer
       type(tensor_type), intent(in) :: tensor
       as_kernels = tensor
-      as_kernels%extent = [1, 1, tensor%extent(1), tensor%extent(2)]
+      as_kernels%extent = extent_of([1, 1, tensor%extent(:2)])
    end function as_kernels
 
 end module cnn_operations_products

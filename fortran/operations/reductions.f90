@@ -5,11 +5,11 @@ module cnn_operations_reductions
    use cnn_core_calls, only : extreme_backward_call, extreme_call, spread_call, sum_to_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
-   use cnn_core_tensor, only : part_of, tensor_type
+   use cnn_core_tensor, only : max_rank, part_of, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : no, operands_type, operation_type
-   use cnn_operations_rearrangement, only : first_axis, last_axis
+   use cnn_operations_moves, only : first_axis, last_axis
    use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
@@ -20,7 +20,7 @@ module cnn_operations_reductions
       integer, allocatable :: dims(:)
       logical :: keepdim = .false.
       !> Most of them
-      integer :: most = 4
+      integer :: most = max_rank
    contains
       procedure :: read => reduction_read
       procedure :: find_shape => reduction_shape
@@ -69,7 +69,7 @@ contains
       type(shape_type), intent(out) :: y
       !> No such dimensions, one twice, or none that remains
       type(error_type), allocatable, intent(out) :: error
-      logical :: reduced(4)
+      logical :: reduced(max_rank)
       y = shapes(1)
       reduced = self%is_reduced(y%rank)
       if (any(self%dims < -y%rank .or. self%dims >= y%rank) .or. count(reduced) < size(self%dims) .or. &
@@ -88,9 +88,9 @@ contains
       class(reduction_type), intent(in) :: self
       !> Of its input
       integer, intent(in) :: rank
-      logical :: reduced(4)
+      logical :: reduced(max_rank)
       integer :: i
-      reduced = [(any(modulo(-self%dims - 1, rank) == i - 1) .and. i <= rank, i=1, 4)]
+      reduced = [(any(modulo(-self%dims - 1, rank) == i - 1) .and. i <= rank, i=1, max_rank)]
    end function is_reduced
 
    !> The output, or its gradient, with all dimensions of the input

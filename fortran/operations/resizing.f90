@@ -108,7 +108,7 @@ contains
             call self%refuse("input "//x%text(), "fewer than 2**31 rows and columns of the output", error)
             return
          end if
-         y = shape_of([nint(width), nint(height), x%extent(3:)])
+         y = shape_of([nint(width), nint(height), x%extent(3:4)])
          select type (self)
           class is (pad2d_type)
             if (self%mode == reflected .and. any(self%padding >= x%extent([1, 1, 2, 2]))) then

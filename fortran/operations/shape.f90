@@ -1,6 +1,7 @@
 ! SPDX-License-Identifier: MIT
-!> The shape of a tensor of a graph: up to four extents, and how many of them there are.
+!> The shape of a tensor of a graph: up to `max_rank` extents, and how many of them there are.
 module cnn_operations_shape
+   use cnn_core_tensor, only : max_rank
    use cnn_core_text, only : list_length, shape_list
    implicit none
    private
@@ -9,8 +10,8 @@ module cnn_operations_shape
 
    type, public :: shape_type
       integer :: rank = 0
-      !> In Fortran order: torch's (n, c, h, w) is [w, h, c, n], and (n, k) is [k, n, 1, 1]
-      integer :: extent(4) = 1
+      !> In Fortran order: torch's (n, c, h, w) is [w, h, c, n], and (n, k) is [k, n], with ones behind
+      integer :: extent(max_rank) = 1
    contains
       procedure :: text
    end type shape_type
@@ -19,7 +20,7 @@ contains
 
    !> The shape of these extents
    pure type(shape_type) function shape_of(extents)
-      !> One to four, in Fortran order
+      !> One to `max_rank`, in Fortran order
       integer, intent(in) :: extents(:)
       shape_of%rank = size(extents)
       shape_of%extent(:size(extents)) = extents

@@ -17,11 +17,16 @@ from reference.network.layers import (
     Add,
     Concat,
     Divide,
+    Expand,
+    Flip,
     MaskedDropout,
     Matmul,
     Multiply,
+    Permute,
     Reduce,
     Reshape,
+    Roll,
+    Slice,
     Subtract,
     Transpose,
 )
@@ -164,9 +169,9 @@ def _flatten(name: str, layer: Any) -> tuple[str, Hyperparameters]:
 def _reshape(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     shape = layer.shape if isinstance(layer, Reshape) else tuple(layer.unflattened_size)
     # How many dimensions there are is not known here: the last of two is what is usual
-    if getattr(layer, "dim", 1) not in (1, -1) or not 1 <= len(shape) <= 3:
+    if getattr(layer, "dim", 1) not in (1, -1) or not 1 <= len(shape) <= 7:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): {getattr(layer, 'dim', 1)} to {shape} found, "
-                         "dimension 1 to one of up to three is supported")
+                         "dimension 1 to one of up to seven is supported")
     return "reshape", {"shape": list(shape)} | ({"fixed": 1} if getattr(layer, "fixed", False) else {})
 
 
@@ -202,10 +207,12 @@ def _padding(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
     return describe
 
 
-def _over_channels(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+def _along(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+    """The channels are what files without a dimension mean."""
     def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-        _only(name, layer, dim=1)
-        return kind, {}
+        if not isinstance(layer.dim, int):
+            raise InputError(f"layer '{name}' ({type(layer).__name__}): dim {layer.dim} found, a number is supported")
+        return kind, {} if layer.dim == 1 else {"dim": layer.dim}
 
     return describe
 
@@ -222,8 +229,8 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.ConvTranspose2d: _conv_transpose,
     nn.Linear: _linear,
     **{layer: pointwise.describing(kind) for kind, (layer, _) in pointwise.LAYERS.items()},
-    nn.Softmax: _over_channels("softmax"),
-    nn.LogSoftmax: _over_channels("log_softmax"),
+    nn.Softmax: _along("softmax"),
+    nn.LogSoftmax: _along("log_softmax"),
     nn.Upsample: _upsample,
     nn.UpsamplingNearest2d: _upsample,
     nn.UpsamplingBilinear2d: _upsample,
@@ -240,13 +247,20 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.Unflatten: _reshape,
     Reshape: _reshape,
     Transpose: _transpose,
+    Permute: lambda _, layer: ("permute", {"dims": list(layer.dims)}),
+    Slice: lambda _, layer: ("slice", {"dim": layer.dim, "start": layer.start, "stop": layer.stop, "step": layer.step}),
+    Flip: lambda _, layer: ("flip", {"dims": list(layer.dims)}),
+    Roll: lambda _, layer: ("roll", {"shifts": list(layer.shifts), "dims": list(layer.dims)}),
+    Expand: lambda _, layer: ("expand", {"shape": list(layer.shape)}),
     Reduce: _reduce,
     Add: lambda *_: ("add", {}),
     Subtract: lambda *_: ("subtract", {}),
     Multiply: lambda *_: ("multiply", {}),
     Divide: lambda *_: ("divide", {}),
     nn.PReLU: lambda _, layer: ("prelu", {"num_parameters": layer.num_parameters}),
-    Concat: lambda *_: ("concat", {}),
+    Concat: _along("concat"),
+    nn.PixelShuffle: lambda _, layer: ("pixel_shuffle", {"upscale_factor": layer.upscale_factor}),
+    nn.PixelUnshuffle: lambda _, layer: ("pixel_unshuffle", {"downscale_factor": layer.downscale_factor}),
     Matmul: lambda *_: ("matmul", {}),
     Spline: _spline,
     nn.Dropout: _dropout,

@@ -84,10 +84,14 @@ class Divide(nn.Module):
 
 
 class Concat(nn.Module):
-    """Tensors one behind the other along the channels."""
+    """Tensors one behind the other along a dimension."""
+
+    def __init__(self, dim: int = 1) -> None:
+        super().__init__()
+        self.dim = dim
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        return torch.cat(tensors, dim=1)
+        return torch.cat(tensors, dim=self.dim)
 
 
 class Matmul(nn.Module):
@@ -119,6 +123,64 @@ class Transpose(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.transpose(*self.dims)
+
+
+class Permute(nn.Module):
+    """All dimensions in another order."""
+
+    def __init__(self, dims: tuple[int, ...]) -> None:
+        super().__init__()
+        self.dims = dims
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(self.dims)
+
+
+class Slice(nn.Module):
+    """Some indices of a dimension; a `stop` of `END` is the end."""
+
+    END = 65536
+
+    def __init__(self, dim: int, start: int = 0, stop: int = END, step: int = 1) -> None:
+        super().__init__()
+        self.dim, self.start, self.stop, self.step = dim, start, stop, step
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = slice(self.start, None if self.stop == self.END else self.stop, self.step)
+        return x[(slice(None),) * (self.dim % x.ndim) + (chosen,)]
+
+
+class Flip(nn.Module):
+    """Dimensions backwards."""
+
+    def __init__(self, dims: tuple[int, ...]) -> None:
+        super().__init__()
+        self.dims = dims
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flip(self.dims)
+
+
+class Roll(nn.Module):
+    """Numbers some places on along dimensions, the last ones to the beginning."""
+
+    def __init__(self, shifts: tuple[int, ...], dims: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shifts, self.dims = shifts, dims
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.roll(self.shifts, self.dims)
+
+
+class Expand(nn.Module):
+    """Dimensions of one number repeated, in each image; -1 is what a dimension has."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.expand(-1, *self.shape)
 
 
 class Reduce(nn.Module):

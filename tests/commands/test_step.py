@@ -288,7 +288,7 @@ def test_a_dataset_of_32_dimensions(small_fixture: Path, tmp_path: Path) -> None
         file["batches/0/input"] = np.ones((1,) * 32, np.float32)
     done = run(tmp_path / "f.h5", str(tmp_path / "r.h5"))
     assert (done.returncode, done.stderr) == (
-        2, f"cnn_step: {tmp_path / 'f.h5'}: /batches/0/input has 32 dimensions, expected at most 4\n")
+        2, f"cnn_step: {tmp_path / 'f.h5'}: /batches/0/input has 32 dimensions, expected at most 8\n")
 
 
 @pytest.mark.parametrize("command", [[cnn_step()], [sys.executable, "-m", "bridge.step"]])

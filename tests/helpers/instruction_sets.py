@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from tests.helpers.cases import Array, Case
 from tests.helpers.tiers import few
@@ -52,7 +53,7 @@ def choose(level: str, environment: pytest.MonkeyPatch) -> None:
 def ways(case: Case, dtype: str) -> list[str]:
     """How the device cpu computes y, dx and dw."""
     params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
-    extents = (np.array(shape[::-1], np.int32) for shape in (case.x, case.w))
+    extents = map(extent_of, (case.x, case.w))
     text = extension.call("conv2d_algorithms", extension.dtype_code("dtype", dtype), params, *extents)
     return (text.decode() if isinstance(text, bytes) else str(text)).strip().split("; ")
 

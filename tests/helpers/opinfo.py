@@ -42,7 +42,7 @@ Tensors = dict[str, Array]
 #: Why a sample is refused, and what of the messages says so. A message that is none of these fails the tests
 REASONS: dict[str, tuple[str, str]] = {
     "empty": ("a tensor without elements", r"empty, shape"),
-    "dimensions": ("a scalar, or more than four dimensions", r"\d dimensions, shape .*, expected 1 to 4"),
+    "dimensions": ("a scalar, or more than eight dimensions", r"\d dimensions, shape .*, expected 1 to 8"),
     "order": ("not C-contiguous; nothing is copied to fit", r"strides .* expected a C-contiguous"),
     "call": ("another function, which exchange files do not have", r"which is no operation of exchange files"),
     "option": ("an option that they do not have: `alpha`, `rounding_mode`, `dtype`, `weight`, another `dim`, `size`, "
@@ -51,9 +51,10 @@ REASONS: dict[str, tuple[str, str]] = {
     "below 0": ("a hyperparameter below 0, which is PyTorch's to try", r"numbers? from 0 on"),
     "nothing": ("the identity: no layer is left", r"has no layers that exchange files know"),
     "shape": ("inputs of other numbers of dimensions than the operation takes here", r"expected (a shape|shapes) \("
-              r"|expected (\d+ )?features|in each image|behind another axis|differ in their channels"),
+              r"|expected (\d+ )?features|in each image|of ones in their place|behind another axis"
+              r"|differ in (their channels|dimension)"),
     "batch": ("the first dimension, the batch's, would change, or none remain", r"keep the first dimension"
-              r"|others than the batch|one that remains|dimension -?\d of \d, expected"),
+              r"|others than the batch|the batch first|one that remains|dimension -?\d of \d, expected"),
     "device": ("what a device does not have, though the CPU has it", r"on the device"),
     "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }

@@ -32,7 +32,7 @@ MESSAGES = {
     "unknown initialization": ["initialization zeros: unknown, expected torch, he or xavier"],
     "good": ["no error"] * 2,
     "another kind": ["x: float64, expected the network's float32", "conv.weight: float64, expected float32"],
-    "five dimensions": ["x: a scalar or more than 4 dimensions, expected 1 to 4"],
+    "five dimensions": ["layer conv (conv2d): input (8, 8, 1, 2, 1), expected a shape (n, c, h, w)"],
     "no images": ["layer conv (conv2d): conv2d: empty tensor, input (8, 8, 1, 0), weight (3, 3, 1, 2)"],
     "three dimensions": ["layer conv (conv2d): input (8, 8, 2), expected a shape (n, c, h, w)"],
     "another shape": ["y: the shape (3, 3, 1, 2), expected (8, 8, 1, 2)",

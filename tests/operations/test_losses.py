@@ -161,7 +161,7 @@ def test_what_is_no_loss(text: str, message: str) -> None:
 def computed(device: str, text: str, y: Array, t: Array, reduction: str = "mean") -> tuple[Array, Array]:
     """A loss and its gradient, by Fortran, which reads the text."""
     gradient, axes = np.full_like(y, 7), y.shape[::-1]
-    extent = np.array([*axes[:4], *[1] * (4 - y.ndim)], np.int32)
+    extent = np.array([*axes, *[1] * (8 - y.ndim)], np.int32)
     loss = extension.call("loss_pass", device, text, reduction, extension.DTYPES[y.dtype.name], y.ndim, extent,
                           *map(extension.address, (y, t, gradient)))
     return np.asarray(loss), gradient

@@ -21,18 +21,20 @@ from tests.helpers.tiers import few
 #: What torch calls for our operations and losses
 NAMES = (
     "abs", "add", "amax", "amin", "bmm", "cat", "clamp", "div floor_rounding", "div no_rounding_mode",
-    "div trunc_rounding", "exp", "flatten", "log", "log10", "log2", "log_softmax", "log_softmax with_dtype", "matmul",
+    "div trunc_rounding", "exp", "expand", "flatten", "flip", "log", "log10", "log2", "log_softmax",
+    "log_softmax with_dtype", "matmul",
     "max binary", "max reduction_no_dim", "max reduction_with_dim", "mean", "min binary", "min reduction_no_dim",
-    "min reduction_with_dim", "mm", "mul", "neg", "pow", "reciprocal", "rsqrt", "square",
+    "min reduction_with_dim", "mm", "mul", "narrow", "neg", "pow", "reciprocal", "rsqrt", "square",
     *(f"nn.functional.{name}" for name in (
         "adaptive_avg_pool2d", "avg_pool2d", "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits",
         "conv2d", "conv_transpose2d", "cross_entropy", "dropout", "dropout2d", "elu", "gelu", "group_norm",
         "hardsigmoid", "hardswish", "huber_loss", "interpolate bilinear", "interpolate nearest", "l1_loss",
         "layer_norm", "leaky_relu", "linear",
         "max_pool2d", "mish", "mse_loss", "pad circular", "pad constant", "pad reflect", "pad replicate",
-        "pad replicate_negative", "prelu", "relu", "silu", "smooth_l1_loss", "softplus")),
-    "reshape", "sigmoid", "softmax", "softmax with_dtype", "sqrt", "sub", "sum", "tanh", "transpose", "true_divide",
-    "unflatten", "view",
+        "pad replicate_negative", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "silu",
+        "smooth_l1_loss", "softplus")),
+    "permute", "reshape", "roll", "sigmoid", "softmax", "softmax with_dtype", "sqrt", "sub", "sum", "tanh",
+    "transpose", "true_divide", "unflatten", "view",
 )
 #: Of these PyTorch has no sample that we take: it has no spline, every clip is by tensors, no pooling to one pixel, no
 #: image is enlarged by an integer, every shape is another first dimension, too

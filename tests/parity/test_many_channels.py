@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bridge.doctor.plans import LAYOUTS, OPERATIONS
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from tests.helpers.cases import Case, torch_convolution
 from tests.helpers.networks.parity_tools import convolution
@@ -28,8 +29,7 @@ def plan(device: str, operation: str, channels: int, filters: int, images: int, 
     """The library's words on a convolution of 3 x 3 with padding 1."""
     said = extension.call("plan_text", device, "", OPERATIONS[operation], extension.ALL_DTYPES["float32"],
                           LAYOUTS["NCHW"], np.zeros(3, np.int32), np.ones(7, np.int32),
-                          *(np.array(extent, np.int32) for extent in ((size, size, channels, images),
-                                                                      (3, 3, channels, filters))))
+                          *map(extent_of, ((images, channels, size, size), (filters, channels, 3, 3))))
     return (said.decode() if isinstance(said, bytes) else str(said)).strip()
 
 

@@ -29,7 +29,7 @@ class DeviceArray:
 
     Attributes
     ----------
-    shape : tuple of at most 4 int
+    shape : tuple of at most 8 int
     dtype : "float32", "float64", "float16" or "bfloat16"
     device : "cuda:0", ...
 

@@ -58,7 +58,7 @@ def cuda_device(device: str) -> DeviceSpec:
 
 
 def checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    """Return a shape that device memory may have: at most four lengths from 1.
+    """Return a shape that device memory may have: at most eight lengths from 1.
 
     >>> checked_shape(3), checked_shape([2, 5])
     ((3,), (2, 5))
@@ -66,7 +66,7 @@ def checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     lengths = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in lengths):
         raise ArgumentTypeError(f"shape: {shape!r}, expected int")
-    if len(lengths) > 4 or any(n < 0 for n in lengths):
-        raise ArgumentError(f"shape: {shape!r}, expected at most 4 lengths from 1")
+    if len(lengths) > extension.DIMENSIONS[-1] or any(n < 0 for n in lengths):
+        raise ArgumentError(f"shape: {shape!r}, expected at most {extension.DIMENSIONS[-1]} lengths from 1")
     extension.check_shape("shape", lengths)
     return tuple(int(n) for n in lengths)

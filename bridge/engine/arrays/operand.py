@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bridge.engine.library import extension
+
 #: Bytes of an element
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 
@@ -100,12 +102,12 @@ class Operand:
 
 @functools.lru_cache(maxsize=256)
 def extent_of(shape: tuple[int, ...]) -> np.ndarray:
-    """Return a shape in Fortran order, four numbers, read-only: (n, c, h, w) is [w, h, c, n]; (k,) is [k, 1, 1, 1].
+    """Return a shape in Fortran order, with ones behind, read-only: (n, c, h, w) is [w, h, c, n, 1, 1, 1, 1].
 
     >>> extent_of((2, 3))
-    array([3, 2, 1, 1], dtype=int32)
+    array([3, 2, 1, 1, 1, 1, 1, 1], dtype=int32)
     """
-    found = np.array(shape[::-1] + (1,) * (4 - len(shape)), dtype=np.int32)
+    found = np.array(shape[::-1] + (1,) * (extension.DIMENSIONS[-1] - len(shape)), dtype=np.int32)
     # Many share it
     found.flags.writeable = False
     return found

@@ -45,8 +45,8 @@ C_ORDER = np.zeros(2, np.int32)
 
 #: Of Fortran's default integers
 LARGEST = 2**31 - 1
-#: How many dimensions an input of a network may have
-DIMENSIONS = range(1, 5)
+#: How many dimensions a tensor may have: `max_rank` of fortran/core/tensor.f90 at most
+DIMENSIONS = range(1, 9)
 
 #: Elements up to which a temporary array is cheaper than anything else
 SMALL = 1 << 12

@@ -31,7 +31,7 @@ def spline(input: Array, coefficient: Array, scale_base: Array, scale_spline: Ar
 
     Parameters
     ----------
-    input : float32 or float64, shape (..., in_features), two to four dimensions, C-contiguous, finite
+    input : float32 or float64, shape (..., in_features), two dimensions or more, C-contiguous, finite
     coefficient : same dtype, shape (out_features, in_features, grid + order)
         Of the B-splines on `grid` intervals from `low` to `high`, and `order` more on each side; what lies beyond
         these has none, see `bridge.operations.Spline`.
@@ -118,8 +118,8 @@ def _check(place: Place, order: int, low: float, high: float, input: Array, coef
     x = place.operand("input", input)
     if x.dtype not in extension.DTYPES:
         raise ArgumentTypeError(f"input: {x.dtype}, expected float32 or float64")
-    if not 2 <= len(x.shape) <= 4:
-        raise ArgumentError(f"input: shape {x.shape}, expected two to four dimensions")
+    if len(x.shape) < 2:
+        raise ArgumentError(f"input: shape {x.shape}, expected two dimensions or more")
     c = place.operand("coefficient", coefficient, like=x, ndim=3)
     outputs, features, functions = c.shape
     try:
@@ -135,8 +135,7 @@ def _check(place: Place, order: int, low: float, high: float, input: Array, coef
 
 
 def _row(operand: Operand) -> Row:
-    shape = operand.shape[::-1]
-    return [operand.address, len(shape), *shape, *[1] * (4 - len(shape))]
+    return [operand.address, len(operand.shape), *map(int, operand.extent)]
 
 
 def _run(place: Place, node: Spline, dtype: str, table: list[Row]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bridge.common.errors import ArgumentError, ArgumentTypeError, EngineError, FileError
 from bridge.engine.arrays import dispatch
-from bridge.engine.arrays.operand import Operand
+from bridge.engine.arrays.operand import Operand, extent_of
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import DeviceSpec
@@ -37,7 +37,7 @@ from bridge.exchange.contents import TRAINING, check_contents
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Model
 from bridge.exchange.optimizers import Optimizer, Sgd
-from bridge.operations.hyperparameters import numbers
+from bridge.operations.hyperparameters import MOST_DIMENSIONS, numbers
 from bridge.operations.losses import loss_from
 from bridge.operations.normalization import BatchNorm2d
 
@@ -504,7 +504,7 @@ class Network:
         """
         if len(shape) != 4:
             raise ArgumentError(f"shape: {tuple(shape)}, expected (n, c, h, w)")
-        text = extension.call("network_plan", self._handle, np.array(shape[::-1], np.int32))
+        text = extension.call("network_plan", self._handle, extent_of(tuple(shape)))
         return text.decode("utf-8").strip().split("\n")
 
     @one_at_a_time
@@ -601,7 +601,7 @@ def _built(model: Model, dtype: str, device: str, kept: int) -> int:
         for layer in model.layers:
             extension.call("network_layer", handle, layer.kind, layer.name, ",".join(layer.inputs))
             for name, values in numbers(layer).items():
-                padded = np.zeros(4)
+                padded = np.zeros(MOST_DIMENSIONS)
                 padded[:len(values)] = values
                 extension.call("network_attribute", handle, name, len(values), padded)
         extension.call("network_build", handle, code, device, kept, model.loss, "mean" if model.mean else "sum")

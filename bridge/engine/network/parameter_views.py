@@ -78,12 +78,13 @@ class Tensors:
         self._owner = Owner(handle, on_gpu=device.on_gpu)
 
     def find(self, layer: int, item: int, number: int = 1) -> tuple[int, tuple[int, ...]]:
-        """Return the address and the four extents, as numpy's shape, by the layer's number (from 1) and what of it;
+        """Return the address and four extents or more, as numpy's shape, by the layer's number (from 1) and what of it;
         address 0 when there is none.
         """
-        extent = np.zeros(4, np.int32)
+        extent = np.zeros(extension.DIMENSIONS[-1], np.int32)
         address = int(extension.call("network_address", self.handle, layer, item, number, extent))
-        return address, tuple(int(n) for n in extent[::-1])
+        rank = max(4, *(i for i, n in enumerate(extent, start=1) if n != 1), 4)
+        return address, tuple(int(n) for n in extent[rank - 1::-1])
 
     def view(self, place: Slot, item: int) -> Array | None:
         """Return what belongs to a parameter, or state, as a view; None when there is none."""

@@ -215,8 +215,8 @@ def _pointwise(a: Pointwise) -> nn.Module:
 
 #: How torch calls each operation
 _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
-    **dict.fromkeys(("add", "amax", "amin", "concat", "divide", "matmul", "max", "mean", "min", "multiply", "reshape",
-                     "subtract", "sum", "transpose"), _joined),
+    **dict.fromkeys(("add", "amax", "amin", "concat", "divide", "expand", "flip", "matmul", "max", "mean", "min",
+                     "multiply", "permute", "reshape", "roll", "slice", "subtract", "sum", "transpose"), _joined),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding),
     "batch_norm2d": _batch_norm,
     "conv2d": _convolution("Conv2d"), "conv_transpose2d": _convolution("ConvTranspose2d"),
@@ -227,12 +227,14 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "group_norm": lambda a: _nn().GroupNorm(a.num_groups, a.num_channels, a.eps, a.affine),
     "layer_norm": lambda a: _nn().LayerNorm(a.normalized_shape, a.eps, a.elementwise_affine, a.bias),
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
-    "log_softmax": lambda a: _nn().LogSoftmax(1),
+    "log_softmax": lambda a: _nn().LogSoftmax(a.dim),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),
+    "pixel_shuffle": lambda a: _nn().PixelShuffle(a.upscale_factor),
+    "pixel_unshuffle": lambda a: _nn().PixelUnshuffle(a.downscale_factor),
     "prelu": lambda a: _nn().PReLU(a.num_parameters),
     "reflection_pad2d": lambda a: _nn().ReflectionPad2d(a.padding),
     "replication_pad2d": lambda a: _nn().ReplicationPad2d(a.padding),
-    "softmax": lambda a: _nn().Softmax(1),
+    "softmax": lambda a: _nn().Softmax(a.dim),
     "spline": _spline,
     "upsample_bilinear2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor, mode="bilinear",
                                                     align_corners=a.align_corners),

@@ -120,4 +120,4 @@ def _params(layer: Conv2d) -> Array:
 def _extent(array: Array) -> Array:
     """In Fortran order; an image is a batch of one."""
     shape = array.shape[::-1]
-    return np.array(shape + (1,) * (4 - len(shape)), np.int32)
+    return np.array(shape + (1,) * (extension.DIMENSIONS[-1] - len(shape)), np.int32)

@@ -39,8 +39,8 @@ contains
       pixels = x%count()/x%extent(3)
       if (any(w%extent(1:2) /= 1) .or. any([conv%stride_w, conv%stride_h] /= 1) .or. &
          & any([conv%pad_w, conv%pad_h] /= 0) .or. max(x%count(), y%count()) > most_joined) return
-      x%extent = [int(pixels), 1, x%extent(3), 1]
-      y%extent = [int(pixels), 1, y%extent(3), 1]
+      x%extent(:4) = [int(pixels), 1, x%extent(3), 1]
+      y%extent(:4) = [int(pixels), 1, y%extent(3), 1]
    end subroutine join_pixels
 
    !> Groups that are computed as one, with zeros for the products between them: their results fill one vector

@@ -11,7 +11,7 @@ module cnn_cuda_operations_convolution
    use cnn_core_conv_geometry, only : conv_type
    use cnn_core_device_name, only : device_name_type
    use cnn_core_error, only : error_type
-   use cnn_core_tensor, only : address_after, aligned, tensor_type
+   use cnn_core_tensor, only : address_after, aligned, extent_of, tensor_type
    use cnn_cuda_device_plans, only : find_plan
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_direct, only : arranged_bytes, direct_data, direct_filter, direct_forward, turn_filters
@@ -108,7 +108,7 @@ contains
       call find_plan(device, name, request, i, error)
       if (allocated(error)) return
       turned = w
-      turned%extent = request%w
+      turned%extent = extent_of(request%w)
       bytes = aligned(arranged_bytes(w))
       call device%reserve(bytes + device%plans(i)%graph%workspace_bytes, turned%address, error)
       if (allocated(error)) return

@@ -11,7 +11,7 @@ module cnn_cuda_operations_layout_boundary
    use, intrinsic :: iso_c_binding, only : c_null_ptr, c_ptr
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : bytes_of, i8
-   use cnn_core_tensor, only : address_after, aligned, tensor_type
+   use cnn_core_tensor, only : address_after, aligned, extent_of, tensor_type
    use cnn_cuda_device_type, only : cuda_device_type
    use cnn_cuda_operations_nhwc, only : is_flat, to_nchw, to_nhwc
    implicit none
@@ -59,7 +59,7 @@ contains
       integer, intent(in) :: dtype
       type(tensor_type) :: tensor
       tensor%dtype = dtype
-      tensor%extent = extent
+      tensor%extent = extent_of(extent)
       tensor%address = address_after(self%base, self%bytes)
       self%bytes = self%bytes + aligned(product(int(extent, i8))*bytes_of(dtype))
    end function room

@@ -129,7 +129,7 @@ contains
    pure function sizes(self)
       class(work_type), intent(in) :: self
       integer(i8) :: sizes(3)
-      sizes = int([1, self%x%extent(3:)], i8)
+      sizes = int([1, self%x%extent(3:4)], i8)
       sizes(1) = product(int(self%x%extent(:2), i8))
    end function sizes
 

@@ -6,7 +6,7 @@ module cnn_cuda_operations_pointwise
    use cnn_core_calls, only : add_bias_call, sum_to_call
    use cnn_core_error, only : error_type, fail
    use cnn_core_kinds, only : bytes_of, dp, dtype_bfloat16, dtype_float16, dtype_float32, dtype_name, i8
-   use cnn_core_tensor, only : address_after, aligned, tensor_type
+   use cnn_core_tensor, only : address_after, aligned, extent_of, tensor_type
    use cnn_cuda_device_kernels, only : blocks_for, kernel_bf16_to_f32, kernel_bias_gradient, kernel_f16_to_f32, &
       & kernel_f32_to_bf16, kernel_f32_to_f16, kernel_relu_backward
    use cnn_cuda_device_memory, only : copy_device
@@ -144,7 +144,7 @@ contains
          call sum_by_kernel(device, dy, db, error)
       else
          channels = db
-         channels%extent = [1, 1, db%extent(1), 1]
+         channels%extent = extent_of([1, 1, db%extent(1)])
          call compute(device, sum_to_call(dy, 1.0_dp, channels), error)
       end if
    end subroutine sum_channels

@@ -3,31 +3,25 @@
 !> through the elements of the last tensor; the others are below, and in cnn_cuda_operations_normalization, _row_norms
 !> and _spline.
 module cnn_cuda_operations_primitives
-   use, intrinsic :: iso_c_binding, only : c_int64_t, c_loc, c_ptr
+   use cnn_core_axes, only : axes_type, most_tensors, moves
    use cnn_core_calls, only : add_bias_call, avg_pool_backward_call, avg_pool_call, batch_norm_backward_call, &
       & batch_norm_call, combine_backward_call, combine_call, extreme_backward_call, extreme_call, &
-      & from_channels_call, matmul_call, max_pool_backward_call, max_pool_call, primitive_type, &
+      & from_channels_call, matmul_call, max_pool_backward_call, max_pool_call, move_call, primitive_type, &
       & resample_backward_call, resample_call, row_norm_backward_call, row_norm_call, softmax_backward_call, &
       & softmax_call, spline_backward_call, spline_call, spline_gradients_call, spread_call, sum_to_call, &
-      & to_channels_call, transpose_call, unpack
+      & to_channels_call, unpack
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
-   use cnn_cuda_device_kernels, only : blocks_for, kernel_narrow
    use cnn_cuda_device_type, only : cuda_device_type
+   use cnn_cuda_operations_axes, only : add_boxes, axes_of, boxes_of, launch, launch_axes, moved, sizes_in, split
    use cnn_cuda_operations_normalization, only : batch_norm, batch_norm_backward
    use cnn_cuda_operations_row_norms, only : row_norm, row_norm_backward
    use cnn_cuda_operations_spline, only : spline_gradients
-   use cnn_cuda_operations_sums, only : most_rows, reserve_sums, sums_to_gradient
    implicit none
    private
 
    public :: compute
-
-   !> Blocks of a kernel that only goes through its elements
-   integer, parameter :: most_blocks = 4096
-   !> Threads that add up one tensor
-   integer(i8), parameter :: most_parts = 262144_i8
 
 contains
 
@@ -53,6 +47,10 @@ contains
          call copy_channels(device, p%from, p%to, [p%axis, p%first], p%to, error)
        type is (to_channels_call)
          call copy_channels(device, p%from, p%to, [p%axis, p%first], p%from, error)
+       type is (extreme_call)
+         call find_extremes(device, "extreme", [p%x, p%y], [int(p%sign, i8)], error)
+       type is (extreme_backward_call)
+         call find_extremes(device, "extreme_backward", [p%x, p%y, p%dy, p%dx], [merge(1_i8, 0_i8, p%to_first)], error)
        type is (row_norm_call)
          call row_norm(device, p, error)
        type is (row_norm_backward_call)
@@ -60,12 +58,12 @@ contains
        type is (spline_gradients_call)
          call spline_gradients(device, p, error)
        type is (spread_call)
-         call launch(device, "gather", p%to%count(), [p%from, p%to], [int(p%to%extent(:3), i8), strides_in(p%from, &
-            & p%to)], [p%divisor], error)
+         call launch_axes(device, "gather", [p%from, p%to], axes_of(p%to, p%from, p%to), 1, [integer(i8) ::], &
+            & [p%divisor], error)
        type is (sum_to_call)
          call sum_to(device, p%from, p%to, p%divisor, error)
-       type is (transpose_call)
-         call exchange(device, p%from, p%to, p%axes, error)
+       type is (move_call)
+         call move(device, p, error)
        type is (avg_pool_call)
          if (all(p%kernel == p%from%extent([2, 1])) .and. all(p%padding == 0)) then
             call sum_to(device, p%from, p%to, product(real(p%kernel, dp)), error)
@@ -108,11 +106,6 @@ contains
          extents = sizes_of(p%dx, p%dy)
        type is (resample_backward_call)
          extents = sizes_of(p%to, p%from)
-       type is (extreme_call)
-         extents = boxes_of(p%x, p%y)
-       type is (extreme_backward_call)
-         extents = boxes_of(p%x, p%y)
-         n = p%y%count()
        type is (softmax_call)
          extents = pixels_of(p%y, p%axis)
          n = n/p%y%extent(p%axis)
@@ -157,53 +150,6 @@ contains
       pixels_of = product(int(y%extent(:axis - 1), i8))
    end function pixels_of
 
-   !> Of boxes that become one number: their elements, how many along three axes, their extents along these, and
-   !> the strides of what they are parts of
-   pure function boxes_of(x, y)
-      !> The whole
-      type(tensor_type), intent(in) :: x
-      !> What the boxes become
-      type(tensor_type), intent(in) :: y
-      integer(i8) :: boxes_of(11)
-      boxes_of = [x%count()/y%count(), int(y%extent(:3), i8), int(merge(x%extent(:3), 1, y%extent(:3) == 1), i8), &
-         & strides_in(x, x)]
-   end function boxes_of
-
-   !> y is x with two axes exchanged
-   subroutine exchange(device, x, y, axes, error)
-      type(cuda_device_type), intent(in) :: device
-      !> What is read, *device*
-      type(tensor_type), intent(in) :: x
-      !> What is written, *device*
-      type(tensor_type), intent(in) :: y
-      !> In Fortran order
-      integer, intent(in) :: axes(2)
-      type(error_type), allocatable, intent(out) :: error
-      integer(i8) :: strides(4)
-      strides = strides_in(x, x)
-      strides(axes) = strides(axes([2, 1]))
-      call launch(device, "gather", y%count(), [x, y], [int(y%extent(:3), i8), strides], [1.0_dp], error)
-   end subroutine exchange
-
-   !> Queue a kernel with a thread for each of n elements
-   subroutine launch(device, name, n, t, integers, reals, error)
-      type(cuda_device_type), intent(in) :: device
-      !> Of the kernel
-      character(len=*), intent(in) :: name
-      !> How many elements
-      integer(i8), intent(in) :: n
-      !> Its tensors, *device*
-      type(tensor_type), intent(in) :: t(:)
-      !> Its settings
-      integer(i8), intent(in) :: integers(:)
-      !> Its settings
-      real(dp), intent(in) :: reals(:)
-      !> No such kernel, or a kernel launch that failed
-      type(error_type), allocatable, intent(out) :: error
-      call device%kernels%launch_named(name, t(size(t))%dtype, [blocks_for(n, most_blocks), 1], [n], t%address, &
-         & integers, reals, device%stream, error)
-   end subroutine launch
-
    !> Pixels and channels of images
    pure function channels_of(tensor)
       !> Images (w, h, c, n)
@@ -237,8 +183,7 @@ contains
       if (all(a%extent == y%extent) .and. all(b%extent == y%extent)) then
          call launch(device, "combine", y%count(), [a, b, y], [f], [real(dp) ::], error)
       else
-         call launch(device, "combine_broadcast", y%count(), [a, b, y], [int(y%extent(:3), i8), strides_in(a, y), &
-            & strides_in(b, y), f], [real(dp) ::], error)
+         call launch_axes(device, "combine_broadcast", [a, b, y], axes_of(y, a, b, y), 2, [f], [real(dp) ::], error)
       end if
    end subroutine combine
 
@@ -248,30 +193,47 @@ contains
       !> Its tensors are *device*
       type(combine_backward_call), intent(in) :: p
       type(error_type), allocatable, intent(out) :: error
-      integer(i8) :: steps(8), settings(2)
-      steps = [strides_in(p%a, p%dy), strides_in(p%b, p%dy)]
-      settings = int([p%f, p%operand], i8)
+      type(axes_type) :: inner, outer
+      integer(i8) :: at(most_tensors), i
       if (all(p%dx%extent == p%dy%extent)) then
-         call launch(device, "combine_backward", p%dy%count(), [p%a, p%b, p%dy, p%dx], [int(p%dy%extent(:3), i8), &
-            & steps, settings], [real(dp) ::], error)
-      else
-         call add_boxes(device, "combine_sums", [p%a, p%b, p%dy], [steps, settings], [real(dp) ::], p%dx, error)
+         call launch_axes(device, "combine_backward", [p%a, p%b, p%dy, p%dx], axes_of(p%dy, p%a, p%b, p%dy, p%dx), 2, &
+            & int([p%f, p%operand], i8), [real(dp) ::], error)
+         return
       end if
+      call split(axes_of(p%dy, p%dy, p%dx, p%a, p%b), inner, outer)
+      do i = 0, outer%count() - 1
+         at = outer%places(i)
+         call add_boxes(device, "combine_sums", [moved(p%a, at(3)), moved(p%b, at(4)), moved(p%dy, at(1))], inner, &
+            & [inner%stride(:4, 3), inner%stride(:4, 4), int([p%f, p%operand], i8)], [real(dp) ::], &
+            & moved(p%dx, at(2)), error)
+         if (allocated(error)) return
+      end do
    end subroutine combine_backward
 
-   !> Strides of a tensor along the axes of another, 0 where its only element stands for all
-   pure function strides_in(tensor, whole) result(strides)
-      !> Extents of the whole, or 1
-      type(tensor_type), intent(in) :: tensor
-      !> Another
-      type(tensor_type), intent(in) :: whole
-      integer(i8) :: strides(4)
-      integer :: i
-      do i = 1, 4
-         strides(i) = product(int(tensor%extent(:i - 1), i8))
-         if (tensor%extent(i) == 1 .and. whole%extent(i) > 1) strides(i) = 0
+   !> Queue a kernel that finds a number for each box, or what is sent back to it
+   subroutine find_extremes(device, name, t, integers, error)
+      type(cuda_device_type), intent(in) :: device
+      !> Of the kernel
+      character(len=*), intent(in) :: name
+      !> Its tensors, *device*: the whole, what the boxes become, and one more of each
+      type(tensor_type), intent(in) :: t(:)
+      !> Its settings
+      integer(i8), intent(in) :: integers(:)
+      !> No such kernel, or a kernel launch that failed
+      type(error_type), allocatable, intent(out) :: error
+      type(axes_type) :: inner, outer
+      integer(i8) :: at(most_tensors), i
+      integer :: j
+      call split(axes_of(t(1), t(1), t(2)), inner, outer)
+      do i = 0, outer%count() - 1
+         at = outer%places(i)
+         at(3:) = at([2, 1])
+         call launch(device, name, boxes_of(inner), [(moved(t(j), at(j)), j=1, size(t))], &
+            & [inner%count()/boxes_of(inner), sizes_in(inner, .true.), sizes_in(inner, .false.), inner%stride(:4, 1), &
+            & integers], [real(dp) ::], error)
+         if (allocated(error)) return
       end do
-   end function strides_in
+   end subroutine find_extremes
 
    !> x = sums of y over the axes along which x has only one element, divided. Where a sum is long many threads share it
    subroutine sum_to(device, y, x, divisor, error)
@@ -283,60 +245,31 @@ contains
       !> Of each sum
       real(dp), intent(in) :: divisor
       type(error_type), allocatable, intent(out) :: error
+      type(axes_type) :: inner, outer
+      integer(i8) :: at(most_tensors), i
       if (all(x%extent == y%extent)) then
          ! Of one number each: their divisor is 1
          call launch(device, "copy", y%count(), [y, x], [integer(i8) ::], [real(dp) ::], error)
-      else
-         call add_boxes(device, "box_sums", [y], [integer(i8) ::], [divisor], x, error)
+         return
       end if
+      call split(axes_of(y, y, x), inner, outer)
+      do i = 0, outer%count() - 1
+         at = outer%places(i)
+         call add_boxes(device, "box_sums", [moved(y, at(1))], inner, [integer(i8) ::], [divisor], moved(x, at(2)), &
+            & error)
+         if (allocated(error)) return
+      end do
    end subroutine sum_to
 
-   !> x = sums of what a kernel finds for the elements of its last tensor, over the axes along which x has only one
-   subroutine add_boxes(device, kernel, t, integers, reals, x, error)
-      type(cuda_device_type), intent(inout) :: device
-      !> Its name
-      character(len=*), intent(in) :: kernel
-      !> What it reads, *device*
-      type(tensor_type), intent(in) :: t(:)
-      !> Its last settings
-      integer(i8), intent(in) :: integers(:)
-      !> The same
-      real(dp), intent(in) :: reals(:)
-      !> Extents of the last tensor, or 1; is overwritten, *device*
-      type(tensor_type), intent(in) :: x
+   !> Numbers to other places
+   subroutine move(device, p, error)
+      type(cuda_device_type), intent(in) :: device
+      !> Its tensors are *device*
+      type(move_call), intent(in) :: p
       type(error_type), allocatable, intent(out) :: error
-      type(c_ptr), target :: partial, address
-      type(c_ptr) :: addresses(size(t) + 1)
-      integer(c_int64_t), target :: sums
-      integer(i8) :: boxes, length, parts
-      integer :: box(4), i
-
-      boxes = x%count()
-      associate (y => t(size(t)))
-         length = y%count()/boxes
-         parts = max(1_i8, min(length, most_parts/boxes))
-         if (boxes > most_rows) parts = 1
-         box = merge(y%extent, 1, x%extent == 1)
-         call reserve_sums(device, parts, boxes, partial, error)
-         if (allocated(error)) return
-         do i = 1, size(t)
-            addresses(i) = t(i)%address
-         end do
-         addresses(size(addresses)) = partial
-         call device%kernels%launch_named(kernel, y%dtype, [blocks_for(boxes*parts, most_blocks), 1], [boxes*parts], &
-            & addresses, [parts, length, int(x%extent(:3), i8), int(box(:3), i8), strides_in(y, y), integers], reals, &
-            & device%stream, error)
-      end associate
-      if (allocated(error)) return
-      if (parts > 1) then
-         call sums_to_gradient(device, partial, parts, boxes, x, error)
-      else
-         sums = boxes
-         address = x%address
-         call device%kernels%launch_typed(kernel_narrow, x%dtype, [blocks_for(boxes, most_blocks), 1], &
-            & [c_loc(sums), c_loc(partial), c_loc(address)], device%stream, error)
-      end if
-   end subroutine add_boxes
+      call launch_axes(device, "move", [p%from, p%to], moves(p%from%extent, p%order, p%from_step, p%extents, &
+         & p%to%extent, p%to_step), 2, [merge(1_i8, 0_i8, p%adds)], [real(dp) ::], error)
+   end subroutine move
 
    !> y = a b of all matrices, torch's last two axes
    subroutine multiply(device, p, error)

@@ -58,7 +58,7 @@ def attention(w: Writer, query: Tensor, key: Tensor, value: Tensor, attn_mask: A
     scores = matmul(w, query, w.transpose(key, -2, -1), "scores")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = w.binary("multiply", scores, factor, "scaled")
-    found = over_channels(nn.Softmax)(w, scores, -1, suffix="weights")
+    found = along(nn.Softmax)(w, scores, -1, suffix="weights")
     if dropout_p:
         found = w.add(nn.Dropout(dropout_p), [found], found.shape, "dropout")
     return matmul(w, found, value)
@@ -128,14 +128,13 @@ def reduced(kind: str) -> Rule:
     return rule
 
 
-def over_channels(layer: type[nn.Module]) -> Rule:
-    """Along another dimension than the channels by exchanging it with them."""
+def along(layer: type[nn.Module]) -> Rule:
     def rule(w: Writer, x: Tensor, dim: int, dtype: Any = None, *, suffix: str = "") -> Tensor:
         only("dtype", dtype, None)
-        if dim % len(x.shape) == 0:
+        dim %= len(x.shape)
+        if dim == 0:
             raise UnsupportedError("dim 0, the images'")
-        turned = w.transpose(x, 1, dim)
-        return w.transpose(w.add(layer(1), [turned], turned.shape, suffix), 1, dim)
+        return w.add(layer(dim), [x], x.shape, suffix)
 
     return rule
 
@@ -254,11 +253,15 @@ def _rows() -> dict[str, Rule]:
         "t": lambda w, x: shapes.exchanged(w, x, 0, 1),
         "permute": lambda w, x, dims: w.permute(x, dims),
         **dict.fromkeys(("cat", "concat", "concatenate"), shapes.concatenated), "stack": shapes.stacked,
-        "slice": shapes.taken, "expand": shapes.expanded,
+        "slice": shapes.taken, "select": shapes.selected, "unbind": shapes.unbound, "chunk": shapes.chunked,
+        **dict.fromkeys(("split", "split_with_sizes"), shapes.split),
+        "narrow": lambda w, x, dim, start, length: shapes.taken(w, x, dim, start, start + length),
+        "expand": shapes.expanded, "flip": shapes.flipped, "roll": shapes.rolled,
+        "pixel_shuffle": shapes.shuffled, "pixel_unshuffle": shapes.unshuffled,
         **{kind: reduced(kind) for kind in ("amax", "amin", "max", "mean", "min", "sum")},
-        "softmax": over_channels(nn.Softmax), "_softmax": lambda w, x, dim, _: over_channels(nn.Softmax)(w, x, dim),
-        "log_softmax": over_channels(nn.LogSoftmax),
-        "_log_softmax": lambda w, x, dim, _: over_channels(nn.LogSoftmax)(w, x, dim),
+        "softmax": along(nn.Softmax), "_softmax": lambda w, x, dim, _: along(nn.Softmax)(w, x, dim),
+        "log_softmax": along(nn.LogSoftmax),
+        "_log_softmax": lambda w, x, dim, _: along(nn.LogSoftmax)(w, x, dim),
         "dropout": dropped(nn.Dropout), "feature_dropout": dropped(nn.Dropout2d),
         "add": arithmetic("add"), "sub": arithmetic("subtract"),
         "subtract": arithmetic("subtract"), "rsub": arithmetic("subtract", turned=True),
@@ -277,7 +280,7 @@ RULES: Mapping[str, Rule] = _rows()
 def rule_of(operation: Any) -> tuple[Rule | None, bool]:
     """Return what writes an operation of ATen, and whether that is one which writes over its first argument.
 
-    >>> rule_of(torch.ops.aten.add_.Tensor)[1], rule_of(torch.ops.aten.roll.default)
+    >>> rule_of(torch.ops.aten.add_.Tensor)[1], rule_of(torch.ops.aten.cumsum.default)
     (True, (None, False))
     """
     if not isinstance(operation, torch._ops.OpOverload) or operation.namespace != "aten":

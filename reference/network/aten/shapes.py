@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 from torch import nn
 
 from reference.network.aten.writing import Tensor, UnsupportedError, Writer
-from reference.network.layers import Concat
+from reference.network.layers import Concat, Expand, Flip, Roll, Slice
 
 
 def reshaped(w: Writer, x: Tensor, sizes: Any, *_: Any) -> Tensor:
@@ -50,18 +51,16 @@ def exchanged(w: Writer, x: Tensor, one: int = -2, other: int = -1) -> Tensor:
 
 
 def concatenated(w: Writer, tensors: Any, dim: int = 0) -> Tensor:
-    """Along another dimension than the channels by exchanging it with them."""
     if not all(isinstance(one, Tensor) for one in tensors):
         raise UnsupportedError("a stored tensor as an operand")
-    dim %= len(tensors[0].shape)
-    turned = [w.transpose(one, 1, dim) for one in tensors]
-    shape = list(turned[0].shape)
-    shape[1] = sum(one.shape[1] for one in turned)
+    first = tensors[0].shape
+    dim %= len(first)
     if dim == 0:
         raise UnsupportedError("dim 0, the images'")
-    if len(turned) == 1:
-        return tensors[0]
-    return w.transpose(w.add(Concat(), turned, tuple(shape)), 1, dim)
+    if len(tensors) == 1:
+        found: Tensor = tensors[0]
+        return found
+    return w.add(Concat(dim), list(tensors), (*first[:dim], sum(one.shape[dim] for one in tensors), *first[dim + 1:]))
 
 
 def stacked(w: Writer, tensors: Any, dim: int = 0) -> Tensor:
@@ -69,16 +68,68 @@ def stacked(w: Writer, tensors: Any, dim: int = 0) -> Tensor:
     return concatenated(w, [w.reshape(one, (*one.shape[:dim], 1, *one.shape[dim:])) for one in tensors], dim)
 
 
-def taken(w: Writer, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """A slice that takes all."""
+def taken(w: Writer, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1, suffix: str = ""
+          ) -> Tensor:
+    """A slice; one that takes all is nothing."""
+    dim, start, n = dim % len(x.shape), 0 if start is None else start, x.shape[dim]
+    stop = Slice.END if end is None or end >= n else end
+    chosen = range(n)[start:None if stop == Slice.END else stop:step]
+    if len(chosen) == n:
+        return x
+    if dim == 0 or not chosen or abs(start) >= Slice.END or (n >= Slice.END and abs(stop) >= Slice.END > (end or 0)):
+        raise UnsupportedError("a part of the images, or none, or one from the number 65536 on")
+    return w.add(Slice(dim, start, stop, step), [x], (*x.shape[:dim], len(chosen), *x.shape[dim + 1:]), suffix)
+
+
+def selected(w: Writer, x: Tensor, dim: int, index: int) -> Tensor:
+    """A slice of one, without its dimension."""
+    part = taken(w, x, dim, index, None if index == -1 else index + 1, 1, "slice")
+    return squeezed(w, part, dim)
+
+
+def split(w: Writer, x: Tensor, sizes: Any, dim: int = 0) -> list[Tensor]:
+    """Parts of one size, or of several."""
     n = x.shape[dim]
-    if step != 1 or (start or 0) not in (0, -n) or (end is not None and end < n):
-        raise UnsupportedError("a part of a tensor")
-    return x
+    lengths = [min(sizes, n - i) for i in range(0, n, sizes)] if isinstance(sizes, int) else list(sizes)
+    ends = list(itertools.accumulate(lengths))
+    return [taken(w, x, dim, end - length, end) for length, end in zip(lengths, ends, strict=True)]
+
+
+def chunked(w: Writer, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+    return split(w, x, -(-x.shape[dim] // chunks), dim)
+
+
+def unbound(w: Writer, x: Tensor, dim: int = 0) -> list[Tensor]:
+    return [selected(w, x, dim, i) for i in range(x.shape[dim])]
+
+
+def flipped(w: Writer, x: Tensor, dims: Any) -> Tensor:
+    return w.add(Flip(tuple(dims)), [x], x.shape) if len(dims) else x
+
+
+def rolled(w: Writer, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    if len(shifts) != len(dims):
+        raise UnsupportedError("a tensor that is rolled as one row, which the images would be, too")
+    return w.add(Roll(tuple(shifts), tuple(dims)), [x], x.shape)
 
 
 def expanded(w: Writer, x: Tensor, sizes: Any, **_: Any) -> Tensor:
-    """To its own shape."""
-    if len(sizes) != len(x.shape) or any(m not in (-1, n) for n, m in zip(x.shape, sizes, strict=True)):
-        raise UnsupportedError("a tensor that is repeated")
-    return x
+    """Dimensions of one number, none of them new; one that stays what it is may be of any length."""
+    if len(sizes) != len(x.shape) or sizes[0] not in (-1, x.shape[0]):
+        raise UnsupportedError(f"the shape {x.shape} repeated to {list(sizes)}: as many dimensions are supported, and "
+                               "the images stay")
+    pairs = list(zip(x.shape[1:], sizes[1:], strict=True))
+    if all(m in (-1, n) for n, m in pairs):
+        return x
+    return w.add(Expand(tuple(-1 if m == n else m for n, m in pairs)), [x],
+                 (x.shape[0], *(n if m == -1 else m for n, m in pairs)))
+
+
+def shuffled(w: Writer, x: Tensor, factor: int) -> Tensor:
+    n, c, height, width = x.shape
+    return w.add(nn.PixelShuffle(factor), [x], (n, c // factor**2, height * factor, width * factor))
+
+
+def unshuffled(w: Writer, x: Tensor, factor: int) -> Tensor:
+    n, c, height, width = x.shape
+    return w.add(nn.PixelUnshuffle(factor), [x], (n, c * factor**2, height // factor, width // factor))

@@ -14,7 +14,7 @@ from torch import nn
 
 from reference.errors import InputError
 from reference.network.hyperparameters import hyperparameters
-from reference.network.layers import INPUT, Add, Divide, Layers, Multiply, Reshape, Subtract, Transpose
+from reference.network.layers import INPUT, Add, Divide, Layers, Multiply, Permute, Reshape, Subtract, Transpose
 from reference.network.pointwise import is_inverse_exact, with_number
 from reference.network.program import Aten, Reference
 from reference.network.trace import NAME
@@ -25,7 +25,7 @@ Rule = Callable[..., Any]
 #: Most letters of a layer's name
 LONGEST = 64
 #: Most dimensions of a tensor, with that of the images
-MOST = 4
+MOST = 8
 
 
 class UnsupportedError(Exception):
@@ -233,14 +233,13 @@ class Writer:
         return self.add(Transpose(one, other), [x], tuple(shape), suffix)
 
     def permute(self, x: Tensor, order: list[int]) -> Tensor:
-        """Dimensions in another order, by exchanges of two."""
-        now, wanted = list(range(len(x.shape))), [one % len(x.shape) for one in order]
-        for place, axis in enumerate(wanted):
-            at = now.index(axis)
-            if at != place:
-                x = self.transpose(x, place, at)
-                now[place], now[at] = now[at], now[place]
-        return x
+        """Dimensions in another order."""
+        wanted = tuple(one % len(x.shape) for one in order)
+        if wanted == tuple(range(len(x.shape))):
+            return x
+        if wanted[0] != 0:
+            raise UnsupportedError("another dimension in the place of the images'")
+        return self.add(Permute(wanted), [x], tuple(x.shape[i] for i in wanted))
 
     def binary(self, kind: str, one: Any, other: Any, suffix: str = "") -> Tensor:
         """One of the four operations on tensors or numbers."""

@@ -17,7 +17,8 @@ from bridge import Network, conv2d
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Model
 
-EXTENTS = [np.array(shape, np.int32) for shape in ([4, 4, 1, 1], [3, 3, 1, 1], [1, 1, 0, 0, 1, 1, 1], [0, 0, 0, 0])]
+EXTENTS = [np.array(shape, np.int32)
+           for shape in ([4, 4, *[1] * 6], [3, 3, *[1] * 6], [1, 1, 0, 0, 1, 1, 1], [0, 0, 0, 0])]
 
 #: Calls that a convolution and a step made when they were counted, 155 and 79, and some room
 CONV2D, STEP = 180, 100

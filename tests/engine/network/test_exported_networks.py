@@ -15,7 +15,7 @@ from bridge import ArgumentError, EngineError, Network
 from tests.helpers.networks.exported_networks import NETWORKS, Attention, Unet, conv
 from tests.helpers.tiers import few
 
-FAST = {"unet", "attention", "signal", "gate", "generator", "features"}
+FAST = {"unet", "windows", "moved", "attention", "signal", "gate", "generator", "features"}
 
 
 def close(found: np.ndarray, wanted: torch.Tensor, least: float = 1e-3) -> bool:

@@ -101,7 +101,7 @@ PLANTS = (
     # Kernels
     one("arguments of a kernel in another order", "c_loc(batch), c_loc(address), c_loc(partial)",
         "c_loc(address), c_loc(batch), c_loc(partial)",
-        said="cnn_bias_gradient_f32: argument 4: 0x2 is not a multiple of 16"),
+        said="cnn_bias_gradient_f32: argument 4: 0x2 is not a multiple of 4"),
     one("a kernel that goes on behind its array", "pixels = product(int(dy%extent(1:2), i8))",
         "pixels = product(int(dy%extent(1:2), i8)) + 1", said="cnn_bias_gradient_f32: thread"),
     one("dampening for what it leaves", "sgd%momentum, 1.0_dp - sgd%dampening", "sgd%momentum, sgd%dampening"),

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from bridge import ArgumentError, DeviceArray, EngineError, Network, conv2d, conv2d_backward
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from tests.helpers.cuda.children import CUDNN
 from tests.helpers.cuda.failing_runs import status_of
@@ -232,7 +233,7 @@ def fed_steps() -> None:
 def feeding_does_not_wait_for_a_step() -> None:
     """The host waits for the copy before, on the device's other stream, and for nothing else."""
     training, host = Training(), batch(1, X)
-    extent = np.array(X[::-1], np.int32)
+    extent = extent_of(X)
     for i in range(6):
         before = counts(("cudaStreamSynchronize", "device synchronisations", WAITS))
         extension.call("network_feed", training.net._handle, host.ctypes.data, extent, 4, host.ctypes.data,

@@ -8,6 +8,7 @@ from bridge.operations import (
     Conv2d,
     ConvTranspose2d,
     Exp,
+    Expand,
     Flatten,
     LayerNorm,
     Linear,
@@ -27,6 +28,7 @@ OTHER = {"divide": Exp("other")} | dict.fromkeys(("add", "amin", "concat", "matm
 FITTING: dict[str, list[Operation]] = {
     # The output_padding of the width is more than a stride
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
+    "expand": [Mean("narrow", (2,), True), Expand("it", (-1, 16, -1))],
     "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
     "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)]}
 #: What stands behind the convolution

@@ -80,6 +80,22 @@ class Attention(nn.Module):
         return x + y.transpose(1, 2).reshape(n, c, h, w)
 
 
+class Windows(nn.Module):
+    """Attention between the pixels of windows that are shifted, in six dimensions."""
+
+    def __init__(self, c: int) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(c, 3 * c), nn.Linear(c, c)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, c, h, w = x.shape
+        y = torch.roll(x, (-1, 1), (2, 3)).reshape(n, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 3, 5, 1)
+        q, k, v = self.qkv(y.reshape(n, h * w // 4, 4, c)).chunk(3, dim=-1)
+        y = self.out(torch.softmax(q @ k.transpose(-2, -1) / c**0.5, -1) @ v)
+        y = y.reshape(n, h // 2, w // 2, 2, 2, c).permute(0, 5, 1, 3, 2, 4).reshape(n, c, h, w)
+        return x + torch.roll(y, (1, -1), (2, 3))
+
+
 class Excitation(nn.Module):
     """Squeeze and excitation with sizes as numbers."""
 
@@ -126,6 +142,7 @@ def physical(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 def rows_and_columns(m: Any, x: torch.Tensor) -> torch.Tensor:
     y = m.a(x)
+    assert x.shape[1] == 2
     return torch.cat([y.mean(2, keepdim=True), y.amax(2, keepdim=True)], dim=2).permute(0, 2, 3, 1)
 
 
@@ -148,6 +165,15 @@ def projected(m: Any, x: torch.Tensor) -> torch.Tensor:
     return m.o((weights @ v).reshape(x.shape))
 
 
+def moved(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """Parts, mirrored, one behind the other, and back to the pixels."""
+    y = functional.pixel_unshuffle(m.a(x), 2)
+    left, right = y.split(4, dim=1)
+    y = torch.cat([left[..., 1:], right.flip(-1)[..., ::2]], dim=3)
+    y = torch.stack([y, y[:, :, -1:].expand(-1, -1, y.shape[2], -1)], 2).sum(2)
+    return functional.pixel_shuffle(y, 2) * m.b(x).unbind(1)[0].unsqueeze(1)[..., :1]
+
+
 IMAGES = (2, 2, 8, 12)
 #: By name: what makes the module, and the shape of an input
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -159,6 +185,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "softmax of pixels": (lambda: Written(rows_softmax, a=conv(2, 2)), IMAGES),
     "gate": (lambda: Written(gated, a=conv(2, 2), g=conv(2, 2)), IMAGES),
     "in place": (lambda: Written(in_place, a=conv(2, 2), b=conv(2, 1)), IMAGES),
+    "windows": (lambda: nn.Sequential(conv(1, 4), Windows(4), nn.Conv2d(4, 1, 1)), (2, 1, 4, 6)),
+    "moved": (lambda: Written(moved, a=conv(2, 2), b=conv(2, 1)), IMAGES),
     "limits": (lambda: Written(physical, a=conv(2, 2), b=conv(2, 1)), IMAGES),
     "rows": (lambda: Written(rows_and_columns, a=conv(2, 3)), IMAGES),
     "average and largest": (lambda: Written(average_and_largest, a=conv(2, 3), l=nn.Linear(3, 2)), IMAGES),
@@ -175,7 +203,6 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "generator": (lambda: nn.Sequential(nn.Unflatten(1, (2, 1, 1)), nn.ConvTranspose2d(2, 4, 4), nn.InstanceNorm2d(4),
                                         nn.ReLU(True), nn.ConvTranspose2d(4, 1, 4, 2, 1), nn.Hardtanh()), (3, 2)),
     "celu": (lambda: nn.Sequential(conv(2, 2), nn.CELU(0.5), conv(2, 1), nn.Hardsigmoid()), IMAGES),
-    "log-softmax of rows": (lambda: nn.Sequential(conv(2, 2), nn.LogSoftmax(dim=-1)), IMAGES),
     "evaluated": (lambda: nn.Sequential(conv(2, 3), nn.BatchNorm2d(3), nn.ReLU6(), nn.Dropout(0.5), conv(3, 1)).eval(),
                   IMAGES),
     "padding of an odd width": (lambda: Written(

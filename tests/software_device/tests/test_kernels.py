@@ -46,7 +46,7 @@ def test_launches_that_are_refused(cuda: Calls) -> None:
     gone = cuda.malloc(32)
     cuda.ok("cudaFree", gone)
     for values, given, reason in (
-        ((2, source, moved(to, 4)), {}, "not a multiple of 16"), ((4, cuda.pinned(32), to), {}, "found pinned host"),
+        ((2, source, moved(to, 2)), {}, "not a multiple of 4"), ((4, cuda.pinned(32), to), {}, "found pinned host"),
         ((4, gone, to), {}, "argument 2: .* was freed"), ((4, c_void_p(4096), to), {}, "no memory of a device"),
         ((4, source, to), {"grid": 0}, "a grid of 0"), ((4, source, to), {"threads": 128}, "128 x 1 x 1 threads"),
     ):

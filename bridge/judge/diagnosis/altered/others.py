@@ -59,6 +59,7 @@ def other_settings(right: Operation | Loss) -> Others:
 def others_in_its_place(right: Operation | Loss) -> Others:
     """Yield nothing in its place, and all others that take the same settings, the rest as torch has it."""
     given = {one.name: getattr(right, one.name) for one in fields(right)}
+    types = {one.name: one.type for one in fields(right)}
     if isinstance(right, Operation):
         of_one = f"no {right.kind}" + (f", {right.inputs[0]} alone" if len(right.inputs) > 1 else "")
         yield of_one, changed(
@@ -66,11 +67,11 @@ def others_in_its_place(right: Operation | Loss) -> Others:
     of_all: Mapping[str, type[Any]] = OPERATIONS if isinstance(right, Operation) else LOSSES
     # What is common comes before what comes to the same on these data
     for kind, other in sorted(of_all.items(), key=lambda item: item[0] not in COMMON):
-        names = {one.name for one in fields(other)}
+        # A dimension is not several, though both are called so
+        same = {one.name: given[one.name] for one in fields(other) if types.get(one.name) == one.type}
         needed = {one.name for one in fields(other) if not list(_default(one))} - {"inputs"}
-        if kind == right.kind or not needed <= given.keys():
+        if kind == right.kind or not needed <= same.keys():
             continue
-        same = {name: given[name] for name in names & given.keys()}
         yield f"{kind} in place of {right.kind}", other(**same)
         for one in fields(other):
             for name, value in given.items():
