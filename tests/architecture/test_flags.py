@@ -14,7 +14,7 @@ import pytest
 
 @pytest.mark.deep
 def test_fast_math_is_taken_back(root: Path, tmp_path: Path) -> None:
-    """With it an exponential was a fifth away: numbers that are added to split an argument, and taken away, were not."""
+    """With it an exponential was a fifth away: its argument is split by a number that is added and taken away."""
     environment = os.environ | {"FFLAGS": "-ffast-math", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     subprocess.run([sys.executable, "-m", "mesonbuild.mesonmain", "setup", tmp_path / "build", root, "-Dpython=false"],
                    env=environment, check=True, capture_output=True)
