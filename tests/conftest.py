@@ -15,11 +15,13 @@ import torch
 
 from bridge.common.errors import EngineError
 from bridge.engine.library import extension
+from bridge.validate import run as validation
 from reference.export import export
 from reference.settings import ExportSettings
 from tests import ROOT, software_device
 from tests.helpers import tiers
 from tests.helpers.cuda import REAL_CUDA
+from tests.helpers.exports import export_here
 from tests.helpers.tiers import is_drawn
 
 # Small work on busy cores is fastest with one thread; torch and the library share OpenMP's setting
@@ -115,6 +117,14 @@ def cuda(cuda_libraries: CudaLibraries, monkeypatch: pytest.MonkeyPatch) -> str:
     if not REAL_CUDA:
         monkeypatch.setenv("CNN_CUDA_PATH", cuda_libraries.folder)
     return "cuda"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fixtures_are_written_in_this_process() -> Iterator[None]:
+    """By validations that a test runs here: another process would import torch. Those in a process of their own do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation, "export_fixture", export_here)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -246,12 +246,12 @@ def test_goals_of_networks() -> None:
 
 
 def test_work_of_a_residual_network() -> None:
-    """By hand, of the paper's width: 64 x 64 x 9 products for each of 32 x 32 pixels in a convolution of the first
-    stage, as many in the later ones, half where the size halves; shortcuts of 1 x 1; 512 x 10 for the classes.
+    """By hand, of width 8: 8 x 8 x 9 products for each of 32 x 32 pixels in a convolution of the first stage, as many
+    in the later ones, half where the size halves; shortcuts of 1 x 1; 64 x 10 for the classes.
     """
-    found = networks.step_flop(Network.from_torch(Resnet18(64)).model.graph, (1, 3, 32, 32))
-    whole = 64 * 64 * 9 * 32 * 32
-    assert found == 2 * (2 * 3 * 64 * 9 * 32 * 32 + 3 * (13 * whole + 3 * whole // 2 + 3 * whole // 18 + 512 * 10))
+    found = networks.step_flop(Network.from_torch(Resnet18(8)).model.graph, (1, 3, 32, 32))
+    whole = 8 * 8 * 9 * 32 * 32
+    assert found == 2 * (2 * 3 * 8 * 9 * 32 * 32 + 3 * (13 * whole + 3 * whole // 2 + 3 * whole // 18 + 64 * 10))
 
 
 def test_exceptions_of_the_sweep_are_all_there_the_worst_first() -> None:

@@ -16,6 +16,7 @@ from benchmarks.frameworks.gpu import CHEAP, COMPILES, FRAMEWORKS, NAMES, OURS, 
 from benchmarks.gpu import cli as program
 from benchmarks.gpu.agreement import LIMITS
 from benchmarks.gpu.cells import FULL, Cell, schedule
+from benchmarks.harness import gpu_device
 from benchmarks.harness.document import RESULTS
 from benchmarks.harness.processes import ROOT
 from benchmarks.harness.workloads import Net
@@ -48,13 +49,15 @@ def pretended(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return found, done.stdout, folder
 
 
-def test_without_a_gpu_it_is_one_line(tmp_path: Path) -> None:
-    hidden = {"OUT": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "CNN_CUDA_PATH": ""}
-    done = bench_program(**hidden)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("gpu-bench: skipped: ") and done.stdout.count("\n") == 1
+def test_without_a_gpu_it_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                      capsys: pytest.CaptureFixture[str]) -> None:
+    """What is there is seen by what gpu_check sees it by, and tested there."""
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setattr(gpu_device, "doctor", lambda *_: gpu_device.Seen(False, "no GPU driver", {}, {}))
+    assert program.main([]) == 0
+    assert capsys.readouterr().out == "gpu-bench: skipped: no GPU driver\n"
     assert list(tmp_path.iterdir()) == []
-    assert bench_program("--require", **hidden).returncode == 1
+    assert program.main(["--require"]) == 1
 
 
 @pytest.mark.deep
