@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,11 @@ from tests.helpers import tiers
 from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.exports import export_here
 from tests.helpers.tiers import is_drawn
+
+# Compiled modules are kept, whatever the environment says: to import torch without them, as many a test's own process
+# does, takes twice as long, and to collect the tests four times
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Small work on busy cores is fastest with one thread; torch and the library share OpenMP's setting
 if "OMP_NUM_THREADS" not in os.environ:

@@ -114,7 +114,7 @@ def test_a_wheel_works_wherever_it_is_put(root: Path, tmp_path: Path, wheels: Mo
     missing += [name for name in ("patchelf",) if shutil.which(name, path=path) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
-    # Most of its objects are those of the build for the tests, if the folder lies as deep: so do its paths to the sources
+    # Most objects are those of the build for the tests: in a folder as deep the paths to the sources are the same
     ours = root / "build/meson-0"
     shutil.rmtree(ours, ignore_errors=True)
     if (root / "build/python").is_dir():

@@ -289,6 +289,7 @@ def test_memcheck(plan: Plan, tmp_path: Path, code: int | None, outcome: str) ->
     assert found.outcome == outcome and found.words
 
 
+@pytest.mark.deep
 def test_plugins_of_others_are_not_loaded(plan: Plan, tmp_path: Path) -> None:
     """They may warn, which is an error in the tests, or worse; pytest-xdist is taken where it is."""
     (tmp_path / "foreign_plugin.py").write_text("raise RuntimeError('a foreign plugin was loaded')\n")
