@@ -127,8 +127,8 @@ def build(python: str, output: Path, build_folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pip(python, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "plain",
-            f"--config-settings=build-dir={build_folder}", f"--config-settings=setup-args=-Dpkg_config_path={described}",
-            ".", PATH=path)
+            f"--config-settings=build-dir={build_folder}",
+            f"--config-settings=setup-args=-Dpkg_config_path={described}", ".", PATH=path)
         (plain,) = (folder / "plain").glob("*.whl")
         licensed = add_licenses(plain, folder)
         subprocess.run([python, "-m", "auditwheel", "repair", "-w", folder / "repaired", licensed], check=True,
