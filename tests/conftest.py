@@ -23,7 +23,7 @@ from tests import ROOT, software_device
 from tests.helpers import tiers
 from tests.helpers.cuda import REAL_CUDA
 from tests.helpers.exports import export_here
-from tests.helpers.tiers import is_drawn
+from tests.helpers.tiers import drawn_by, is_drawn
 
 # Compiled modules are kept, whatever the environment says: to import torch without them, as many a test's own process
 # does, takes twice as long, and to collect the tests four times
@@ -88,9 +88,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
     share = config.getoption("--sample")
     if share < 1:
         seed = _seed(config)
-        left = [item for item in items if not is_drawn(item.nodeid, share, seed)]
+        left = [item for item in items if not is_drawn(drawn_by(item), share, seed)]
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if is_drawn(item.nodeid, share, seed)]
+        items[:] = [item for item in items if is_drawn(drawn_by(item), share, seed)]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,7 +24,7 @@ from tests.helpers.cpu.fused_sequences import SEQUENCES, conv, sequence
 from tests.helpers.instruction_sets import GROUPS, LANES_VARIABLE, LEVELS, UNFOLDED, choose
 
 # Builds everything once more
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, pytest.mark.together]
 
 
 @pytest.fixture(scope="module")

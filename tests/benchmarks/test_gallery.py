@@ -33,7 +33,7 @@ from reference.export import export
 from reference.settings import ExportSettings
 
 # Judged many times
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, pytest.mark.together]
 
 #: Height and width: at 1024 each takes minutes and says the same, but that of the loss
 SIZE = 320

@@ -23,7 +23,7 @@ from tests.helpers.library.documents import blocks
 from tests.helpers.library.fortran_ranks import ENVIRONMENT, skip_without_mpi
 
 # Builds everything once more
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, pytest.mark.together]
 
 EXAMPLES = ROOT / "examples"
 #: Those that `use cnn`

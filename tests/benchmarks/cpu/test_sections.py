@@ -52,6 +52,7 @@ def all_results(document: Document) -> list[dict[str, Document]]:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_section_writes_what_it_found(documents: dict[str, Document], section: str) -> None:
     document = documents[section]
@@ -72,6 +73,7 @@ def test_a_section_writes_what_it_found(documents: dict[str, Document], section:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 @pytest.mark.parametrize("section", ["step", "networks", "layers", "sweep"])
 def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section: str) -> None:
     for case in documents[section]["cases"]:
@@ -82,6 +84,7 @@ def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
     for section in ("step", "networks", "layers"):
         for case in documents[section]["cases"]:
@@ -91,6 +94,7 @@ def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_memory_is_that_of_a_framework(documents: dict[str, Document]) -> None:
     """First the libraries, then the data, then the work; torch brings more libraries than we do."""
     for case in documents["step"]["cases"]:
@@ -102,6 +106,7 @@ def test_memory_is_that_of_a_framework(documents: dict[str, Document]) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_networks_beside_torch(documents: dict[str, Document]) -> None:
     """Memory counts from the import on; every kind of operation is timed, both ways."""
     for case in documents["networks"]["cases"]:
@@ -114,6 +119,7 @@ def test_networks_beside_torch(documents: dict[str, Document]) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_shares_are_of_the_measured_peak(documents: dict[str, Document]) -> None:
     document = documents["layers"]
     peaks = {run["threads"]: run["gflops"] for run in document["machine"].get("runs", [])}
@@ -129,6 +135,7 @@ def test_shares_are_of_the_measured_peak(documents: dict[str, Document]) -> None
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_throughputs_of_files(documents: dict[str, Document]) -> None:
     document = documents["files"]
     median = {key: one["median"] for key, one in document["results"].items()}
@@ -138,6 +145,7 @@ def test_throughputs_of_files(documents: dict[str, Document]) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_slow_peers_are_named_as_skipped(documents: dict[str, Document]) -> None:
     for case in documents["step"]["cases"]:
         assert "too slow to start" in case["results"][COMPILED]["skipped"]
@@ -177,6 +185,7 @@ def test_the_median_of_the_peaks_is_their_median() -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_the_sweeps_text_marks_what_is_slower(documents: dict[str, Document]) -> None:
     """Every shape once, bold where the ratio is below 1."""
     text = sweep.as_markdown(documents["sweep"])

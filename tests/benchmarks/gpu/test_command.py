@@ -61,6 +61,7 @@ def test_without_a_gpu_it_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_a_pretended_run_says_so_everywhere(pretended: tuple[Found, str, Path]) -> None:
     found, said, folder = pretended
     assert found["pretended"] is True and found["kind"].startswith("pretended") and "no GPU" in found["name"]
@@ -70,6 +71,7 @@ def test_a_pretended_run_says_so_everywhere(pretended: tuple[Found, str, Path]) 
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
     left_out = ("torch benchmark", "bridge after_relu", "bridge capture", "bridge det")
@@ -93,6 +95,7 @@ def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) 
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_steps_that_wait_for_nothing_are_measured(pretended: tuple[Found, str, Path]) -> None:
     """And the exit code says that nothing failed."""
     found = pretended[0]
@@ -101,6 +104,7 @@ def test_steps_that_wait_for_nothing_are_measured(pretended: tuple[Found, str, P
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_rooflines_and_rates_are_written(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
     assert found["rates"]["bandwidth"] == max(found["rates"]["through"].values()) > 0
@@ -116,6 +120,7 @@ def test_rooflines_and_rates_are_written(pretended: tuple[Found, str, Path]) -> 
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_pictures_are_made_and_can_be_made_again(pretended: tuple[Found, str, Path]) -> None:
     folder = pretended[2]
     made = [folder / f"gpu_{name}.png" for name in ("times", "ratios", "roofline")]
