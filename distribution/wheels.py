@@ -127,7 +127,8 @@ def build(python: str, output: Path, build_folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pip(python, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "plain",
-            f"--config-settings=build-dir={build_folder}", ".", PATH=path, PKG_CONFIG_PATH=str(described))
+            f"--config-settings=build-dir={build_folder}",
+            f"--config-settings=setup-args=-Dpkg_config_path={described}", ".", PATH=path)
         (plain,) = (folder / "plain").glob("*.whl")
         licensed = add_licenses(plain, folder)
         subprocess.run([python, "-m", "auditwheel", "repair", "-w", folder / "repaired", licensed], check=True,
@@ -164,11 +165,12 @@ def main() -> int:
     arguments = parser.parse_args()
     status = 0
     for number, python in enumerate(arguments.python or [sys.executable]):
-        folder = arguments.build.resolve() / f"{number}"
+        folder = arguments.build.resolve()
         if arguments.python:
-            shutil.rmtree(folder, ignore_errors=True)
-            python = environment(python, folder / "environment")
-        wheel = build(python, arguments.output.resolve(), folder / "meson")
+            for name in ("environment", "meson"):
+                shutil.rmtree(folder / f"{name}-{number}", ignore_errors=True)
+            python = environment(python, folder / f"environment-{number}")
+        wheel = build(python, arguments.output.resolve(), folder / f"meson-{number}")
         wrong = faults(wheel)
         print(f"{wheel.name}: {wheel.stat().st_size/2**20:.1f} MiB, {'; '.join(wrong) or 'complete'}")
         status |= bool(wrong)

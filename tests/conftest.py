@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,19 @@ import torch
 
 from bridge.common.errors import EngineError
 from bridge.engine.library import extension
+from bridge.validate import run as validation
 from reference.export import export
 from reference.settings import ExportSettings
 from tests import ROOT, software_device
 from tests.helpers import tiers
 from tests.helpers.cuda import REAL_CUDA
-from tests.helpers.tiers import is_drawn
+from tests.helpers.exports import export_here
+from tests.helpers.tiers import drawn_by, is_drawn
+
+# Compiled modules are kept, whatever the environment says: to import torch without them, as many a test's own process
+# does, takes twice as long, and to collect the tests four times
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Small work on busy cores is fastest with one thread; torch and the library share OpenMP's setting
 if "OMP_NUM_THREADS" not in os.environ:
@@ -80,9 +88,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
     share = config.getoption("--sample")
     if share < 1:
         seed = _seed(config)
-        left = [item for item in items if not is_drawn(item.nodeid, share, seed)]
+        left = [item for item in items if not is_drawn(drawn_by(item), share, seed)]
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if is_drawn(item.nodeid, share, seed)]
+        items[:] = [item for item in items if is_drawn(drawn_by(item), share, seed)]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -115,6 +123,14 @@ def cuda(cuda_libraries: CudaLibraries, monkeypatch: pytest.MonkeyPatch) -> str:
     if not REAL_CUDA:
         monkeypatch.setenv("CNN_CUDA_PATH", cuda_libraries.folder)
     return "cuda"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fixtures_are_written_in_this_process() -> Iterator[None]:
+    """By validations that a test runs here: another process would import torch. Those in a process of their own do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation, "export_fixture", export_here)
+        yield
 
 
 @pytest.fixture(scope="session")

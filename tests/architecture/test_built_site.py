@@ -17,7 +17,7 @@ import pytest
 from tests import ROOT
 from tests.helpers.built_once import built_once
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, pytest.mark.together]
 
 #: Of a phone, in pixels
 PHONE = 390

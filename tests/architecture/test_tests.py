@@ -72,6 +72,18 @@ def test_a_sample_is_the_same_in_every_process_and_another_for_each_commit() -> 
     assert first <= {name for name in names if tiers.is_drawn(name, 0.5, "a")}
 
 
+def test_what_takes_minutes_is_drawn_together(request: pytest.FixtureRequest) -> None:
+    """All tests of a file that is marked so, or none; of another one each by itself."""
+    names = []
+    for name in ("a", "b"):
+        item = pytest.Function.from_parent(request.node.parent, name=name, callobj=lambda: None)
+        names.append(tiers.drawn_by(item))
+        item.add_marker("together")
+        names.append(tiers.drawn_by(item))
+    file = request.node.nodeid.partition("::")[0]
+    assert names == [f"{file}::a", file, f"{file}::b", file]
+
+
 def test_what_takes_minutes_is_built_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     """In each folder of its name, and again where it has failed; by one of two threads as by one of two processes."""
     begun: list[Path] = []

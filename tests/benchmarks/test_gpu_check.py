@@ -53,35 +53,39 @@ def libraries() -> Path:
     return software_device.build()
 
 
-def without_gpu(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Where there is a GPU it is hidden, and where there is a software device, too."""
-    return check(*arguments, OUT=str(tmp_path), CUDA_VISIBLE_DEVICES="", CNN_CUDA_PATH="")
-
-
 def test_without_a_gpu_it_is_one_line(tmp_path: Path) -> None:
-    done = without_gpu(tmp_path)
+    """Where there is a GPU it is hidden, and where there is a software device, too."""
+    done = check(OUT=str(tmp_path), CUDA_VISIBLE_DEVICES="", CNN_CUDA_PATH="")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("gpu-check: skipped: ") and done.stdout.count("\n") == 1
     assert len(done.stdout) > 30
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_gpu_can_be_required(tmp_path: Path) -> None:
-    assert without_gpu(tmp_path, "--require").returncode == 1
+def test_a_gpu_can_be_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setattr(gpu_device, "doctor", lambda *_: gpu_device.Seen(False, "no GPU driver", {}, {}))
+    assert [program.main(options) for options in ([], ["--require"])] == [0, 1]
 
 
-def test_a_software_device_in_the_path_is_no_gpu(libraries: Path, tmp_path: Path) -> None:
+def test_a_software_device_in_the_path_is_no_gpu(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:
     """As the documentation shows it, for other programs."""
-    done = check(OUT=str(tmp_path), CNN_CUDA_PATH=str(libraries))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "software device (no GPU)" in done.stderr and "expected a GPU" in done.stderr
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setenv("CNN_CUDA_PATH", str(libraries))
+    assert program.main([]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and "software device (no GPU)" in said.err and "expected a GPU" in said.err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [("--device", "cpu"), ("--device", "cuda:"), ("--budget", "-1")])
-def test_bad_usage_is_2(arguments: tuple[str, str], tmp_path: Path) -> None:
-    done = check(*arguments, OUT=str(tmp_path))
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and arguments[1] in done.stderr
+def test_bad_usage_is_2(arguments: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                        capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path))
+    assert program.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and arguments[1] in said
 
 
 @pytest.mark.deep
@@ -238,8 +242,10 @@ PASSES, FAILS = "def test_a(): pass\n", "def test_b(): assert 1 == 2\n"
     ("import pytest\npytestmark = pytest.mark.skip(reason='of a test')\n" + PASSES, "failed", {"skipped": 1}),
     (PASSES + "import nothing_of_this_name\n", "failed", {"error": 1}),
 ])
-def test_the_stage_of_tests(plan: Plan, tmp_path: Path, source: str, outcome: str, counts: dict[str, int]) -> None:
+def test_the_stage_of_tests(plan: Plan, tmp_path: Path, source: str, outcome: str, counts: dict[str, int],
+                            monkeypatch: pytest.MonkeyPatch) -> None:
     """One test that fails is enough, and so is none at all."""
+    monkeypatch.setattr(stages, "workers", lambda: ([], {}))
     path = tmp_path / "test_some.py"
     path.write_text(source)
     found = stages.tests(replace(plan, tests=[str(path)]), 60.0)
@@ -283,6 +289,7 @@ def test_memcheck(plan: Plan, tmp_path: Path, code: int | None, outcome: str) ->
     assert found.outcome == outcome and found.words
 
 
+@pytest.mark.deep
 def test_plugins_of_others_are_not_loaded(plan: Plan, tmp_path: Path) -> None:
     """They may warn, which is an error in the tests, or worse; pytest-xdist is taken where it is."""
     (tmp_path / "foreign_plugin.py").write_text("raise RuntimeError('a foreign plugin was loaded')\n")

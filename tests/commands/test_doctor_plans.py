@@ -85,6 +85,7 @@ def test_the_table(cudnn: None, capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert json.loads(path.read_text())["asked"]["batch"] == 3
 
 
+@pytest.mark.deep
 def test_the_gpu_that_is_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The software device has the mask in NHWC alone, compiled when it is made; unless asked nothing is."""
     monkeypatch.setenv("CNN_CUDA_PATH", str(software_device.build()))

@@ -16,18 +16,10 @@ from bridge.engine.library import programs
 from bridge.judge.measure.outcome import Outcome
 from bridge.validate import __main__ as validate
 from bridge.validate import plots, precision_study
-from bridge.validate import run as validation
 from bridge.validate.precision_study import Fall
 from bridge.validate.size_study import Scaling, Size, fitted_exponent
-from tests.helpers.exports import export_here
 
 Say = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def export_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Importing torch takes longer than the rest."""
-    monkeypatch.setattr(validation, "export_fixture", export_here)
 
 
 @pytest.fixture

@@ -170,6 +170,7 @@ LOSSES = ("l1", "smooth_l1 beta=0.25", "huber delta=0.3", "bce_with_logits pos_w
           "cross_entropy class_indices=1 ignore_index=99")
 
 
+@pytest.mark.deep
 @EACH_OR_ALL
 def test_other_losses_are_right(tmp_path: Path, every: bool) -> None:
     for number, loss in enumerate(LOSSES):

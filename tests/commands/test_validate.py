@@ -17,13 +17,11 @@ import pytest
 
 from bridge.engine.library import programs
 from bridge.validate import __main__ as validate
-from bridge.validate import run as validation
 from bridge.validate.__main__ import parser
 from bridge.validate.options import Options
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.candidates import Operations, ask, train
-from tests.helpers.exports import export_here
 from tests.helpers.tiers import few, few_rows
 
 
@@ -74,9 +72,7 @@ def test_threads_of_openmp_do_not_wait_long(tmp_path: Path, given: dict[str, str
     ["--momentum", "0.5", "--dampening", "0.25", "--weight-decay", "0.1"],
     ["--model", "tests.helpers.models:awkward"],
 ], 2))
-def test_variants_are_right(options: list[str], monkeypatch: pytest.MonkeyPatch,
-                            capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(validation, "export_fixture", export_here)
+def test_variants_are_right(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert validate.main(["--size", "20x24", "--batch", "3", *options]) == 0, capsys.readouterr()
 
 
@@ -153,11 +149,24 @@ def test_the_real_micrograph(micrograph: Path, tmp_path: Path) -> None:
     (["--size", "16", "--keep", "/proc/none"], "--keep /proc/none"),
     (["--steps", "many"], "steps"),
 ], lambda row: row[1] in ("device cuda", "none.mrc", "--keep /proc/none")))
-def test_bad_input_is_2(options: list[str], said: str, tmp_path: Path) -> None:
-    done = run(*options, cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_input_is_2(options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                        capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = validate.main(options)
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    words = capsys.readouterr().err
+    assert said in words and "Traceback" not in words
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.deep
+def test_what_the_writer_of_fixtures_refuses_is_said(tmp_path: Path) -> None:
+    """It is a process of its own."""
+    done = run("--size", "2x2", "--image", "none.mrc", cwd=tmp_path)
+    assert done.returncode == 2 and "none.mrc" in done.stderr and "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
 

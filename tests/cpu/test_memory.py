@@ -168,6 +168,7 @@ def test_threads_do_not_change_a_bit(threads: str, right: tuple[str, str]) -> No
     assert again(right, threads) == right[1]
 
 
+@pytest.mark.deep
 def test_memory_that_nobody_wrote_reaches_no_result(right: tuple[str, str], root: Path, tmp_path: Path) -> None:
     """New memory is full of NaN: the same bits."""
     compiler = shutil.which("cc") or shutil.which("gcc")

@@ -2,12 +2,14 @@
 """Engines that cuDNN compiles when a plan is made: none unless asked, one for a request, and only where it is faster.
 
 On the strict software device, where only engine 6, and with ``STRICT_COMPILED=2`` number 8, takes the mask of a ReLU in
-a data gradient, and engines can be told to be slow. Each step is a process of its own.
+a data gradient, and engines can be told to be slow. Each step is a process of its own, with a clock that only a slow
+engine moves.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,17 @@ for _ in range(3):
     seen.append({name: strict.counter(name) - was for name, was in zip(names, before)})
 print(json.dumps({"losses": losses, "steps": seen}))
 """
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library to preload."""
+    if sys.platform != "linux" or shutil.which("gcc") is None:
+        pytest.skip("skipped, because there is no gcc, or no library is preloaded on this system")
+    library = tmp_path_factory.mktemp("clock") / "virtual_clock.so"
+    source = ROOT / "tests/helpers/programs/virtual_clock.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", source, "-o", library], check=True)
+    return str(library)
 
 
 def efficient_steps(fixture: Path, device: str, **settings: object) -> dict[str, Any]:
@@ -99,19 +112,19 @@ def test_untimed_it_is_taken(fixture: Path) -> None:
 
 
 @pytest.mark.parametrize(("slow", "runs"), [(SLOW_PLAN, 0), (SLOW_STEPS, 3 + 2)], ids=["two steps", "one plan"])
-def test_the_faster_way_is_taken(fixture: Path, slow: int, runs: int) -> None:
+def test_the_faster_way_is_taken(fixture: Path, clock: str, slow: int, runs: int) -> None:
     """Timed once, in the first step. Where all others are slow forward convolutions take it, too."""
     right = efficient_steps(fixture, f"{CUDNN},math=tf32")["losses"]
-    first = efficient_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=slow)
+    first = efficient_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=slow, LD_PRELOAD=clock)
     assert ran(first) == [runs, runs] and first["losses"] == pytest.approx(right, rel=2e-3)
     assert [step["cudnnBackendExecute"] for step in first["steps"][1:]] == [RUNS, RUNS]
 
 
-def test_a_way_that_fails_is_not_taken(fixture: Path) -> None:
+def test_a_way_that_fails_is_not_taken(fixture: Path, clock: str) -> None:
     """When it is timed: here the first of two data gradients with a mask, which is right all the same."""
-    right = efficient_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=SLOW_STEPS)
+    settings = {"STRICT_SLOW_ENGINES": SLOW_STEPS, "LD_PRELOAD": clock}
+    right = efficient_steps(fixture, MEASURED, **settings)
     # Plans run in the order of a step, and this is the first run of that mask's plan
-    found = efficient_steps(fixture, MEASURED, STRICT_SLOW_ENGINES=SLOW_STEPS,
-                            STRICT_FAIL="cudnnBackendExecute:73:4000")
+    found = efficient_steps(fixture, MEASURED, **settings, STRICT_FAIL="cudnnBackendExecute:73:4000")
     assert ran(right) == [3 + 2, 3 + 2] and ran(found) == [3 + 1, 3 + 1]
     assert found["losses"] == pytest.approx(right["losses"], rel=2e-3)

@@ -26,7 +26,7 @@ from tests.helpers.cuda.planted import PLANTS, Plant, model, plant
 from tests.helpers.torch_graphs import Denoiser
 
 # Each mistake is built and run
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, pytest.mark.together]
 
 SETTINGS = {"height": 13, "width": 17, "batch": 2, "steps": 3, "momentum": 0.8, "weight_decay": 0.05,
             "model": model}

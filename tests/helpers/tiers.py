@@ -61,12 +61,22 @@ def few_rows(rows: Iterable[tuple[Any, ...]], fast: int | Callable[[Any], bool],
     return [case(one) for one in few(rows, fast)]
 
 
+def drawn_by(item: pytest.Item) -> str:
+    """The name by which a test is drawn: its address, or of a file that is marked ``together`` the file's.
+
+    What takes minutes to build for all tests of a file would be built for nearly every sample, if each of them were
+    drawn by itself.
+    """
+    file, _, test = item.nodeid.partition("::")
+    return file if item.get_closest_marker("together") else f"{file}::{test}"
+
+
 def is_drawn(name: str, share: float, seed: str) -> bool:
     """Return whether a test is in a random sample: of each seed another one, of one seed the same in every process.
 
     Parameters
     ----------
-    name : address of the test
+    name : that of the test, see `drawn_by`
     share : of all tests, 0 to 1
     seed : any text
 

@@ -43,11 +43,12 @@ def builder() -> ModuleType:
     return module
 
 
-def translate(folder: Path, header: str = "") -> Path:
-    """The PTX of the project as a C file in `folder`, see `ptx_as_c`."""
-    part = folder / "kernels_ptx_as_c.c"
-    part.write_text(ptx_as_c(PTX.read_text(encoding="utf-8"), header), encoding="utf-8")
-    return part
+def translate(folder: Path, header: str = "", parts: int = 1) -> list[Path]:
+    """The PTX of the project as C files in `folder`, so many that can be compiled side by side; see `ptx_as_c`."""
+    text, files = PTX.read_text(encoding="utf-8"), [folder / f"kernels_ptx_as_c_{i}.c" for i in range(parts)]
+    for i, file in enumerate(files):
+        file.write_text(ptx_as_c(text, header, slice(i, None, parts)), encoding="utf-8")
+    return files
 
 
 def table(folder: Path) -> Path:
@@ -71,7 +72,7 @@ def build(folder: Path, route: str) -> Path:
         If there is no flang, which "source" needs.
     """
     if route == "ptx":
-        part = translate(folder)
+        (part,) = translate(folder)
     else:
         compiler, part = flang(), folder / "kernels.o"
         if compiler is None:

@@ -289,12 +289,13 @@ def table_as_c(ptx: str) -> str:
     return "\n".join(lines)
 
 
-def ptx_as_c(ptx: str, header: str = "") -> str:
-    """All entries of a PTX text as C functions; `header` may say what is done with an access.
+def ptx_as_c(ptx: str, header: str = "", which: slice = slice(None)) -> str:
+    """All entries of a PTX text, or some, as C functions; `header` may say what is done with an access.
 
     Raises
     ------
     UnknownInstructionError
         If the text has an instruction that this translation does not know.
     """
-    return f'#include "{header}"\n' * bool(header) + PRELUDE + "\n".join(function(*entry) for entry in entries_of(ptx))
+    return f'#include "{header}"\n' * bool(header) + PRELUDE + "\n".join(
+        function(*entry) for entry in entries_of(ptx)[which])

@@ -52,6 +52,7 @@ def all_results(document: Document) -> list[dict[str, Document]]:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_section_writes_what_it_found(documents: dict[str, Document], section: str) -> None:
     document = documents[section]
@@ -72,6 +73,7 @@ def test_a_section_writes_what_it_found(documents: dict[str, Document], section:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 @pytest.mark.parametrize("section", ["step", "networks", "layers", "sweep"])
 def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section: str) -> None:
     for case in documents[section]["cases"]:
@@ -82,6 +84,7 @@ def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
     for section in ("step", "networks", "layers"):
         for case in documents[section]["cases"]:
@@ -91,6 +94,7 @@ def test_rates_are_work_over_time(documents: dict[str, Document]) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_memory_is_that_of_a_framework(documents: dict[str, Document]) -> None:
     """First the libraries, then the data, then the work; torch brings more libraries than we do."""
     for case in documents["step"]["cases"]:
@@ -102,6 +106,7 @@ def test_memory_is_that_of_a_framework(documents: dict[str, Document]) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_networks_beside_torch(documents: dict[str, Document]) -> None:
     """Memory counts from the import on; every kind of operation is timed, both ways."""
     for case in documents["networks"]["cases"]:
@@ -114,6 +119,7 @@ def test_networks_beside_torch(documents: dict[str, Document]) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_shares_are_of_the_measured_peak(documents: dict[str, Document]) -> None:
     document = documents["layers"]
     peaks = {run["threads"]: run["gflops"] for run in document["machine"].get("runs", [])}
@@ -129,6 +135,7 @@ def test_shares_are_of_the_measured_peak(documents: dict[str, Document]) -> None
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_throughputs_of_files(documents: dict[str, Document]) -> None:
     document = documents["files"]
     median = {key: one["median"] for key, one in document["results"].items()}
@@ -138,6 +145,7 @@ def test_throughputs_of_files(documents: dict[str, Document]) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_slow_peers_are_named_as_skipped(documents: dict[str, Document]) -> None:
     for case in documents["step"]["cases"]:
         assert "too slow to start" in case["results"][COMPILED]["skipped"]
@@ -177,6 +185,7 @@ def test_the_median_of_the_peaks_is_their_median() -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_the_sweeps_text_marks_what_is_slower(documents: dict[str, Document]) -> None:
     """Every shape once, bold where the ratio is below 1."""
     text = sweep.as_markdown(documents["sweep"])
@@ -246,12 +255,12 @@ def test_goals_of_networks() -> None:
 
 
 def test_work_of_a_residual_network() -> None:
-    """By hand, of the paper's width: 64 x 64 x 9 products for each of 32 x 32 pixels in a convolution of the first
-    stage, as many in the later ones, half where the size halves; shortcuts of 1 x 1; 512 x 10 for the classes.
+    """By hand, of width 8: 8 x 8 x 9 products for each of 32 x 32 pixels in a convolution of the first stage, as many
+    in the later ones, half where the size halves; shortcuts of 1 x 1; 64 x 10 for the classes.
     """
-    found = networks.step_flop(Network.from_torch(Resnet18(64)).model.graph, (1, 3, 32, 32))
-    whole = 64 * 64 * 9 * 32 * 32
-    assert found == 2 * (2 * 3 * 64 * 9 * 32 * 32 + 3 * (13 * whole + 3 * whole // 2 + 3 * whole // 18 + 512 * 10))
+    found = networks.step_flop(Network.from_torch(Resnet18(8)).model.graph, (1, 3, 32, 32))
+    whole = 8 * 8 * 9 * 32 * 32
+    assert found == 2 * (2 * 3 * 8 * 9 * 32 * 32 + 3 * (13 * whole + 3 * whole // 2 + 3 * whole // 18 + 64 * 10))
 
 
 def test_exceptions_of_the_sweep_are_all_there_the_worst_first() -> None:

@@ -16,6 +16,7 @@ from benchmarks.frameworks.gpu import CHEAP, COMPILES, FRAMEWORKS, NAMES, OURS, 
 from benchmarks.gpu import cli as program
 from benchmarks.gpu.agreement import LIMITS
 from benchmarks.gpu.cells import FULL, Cell, schedule
+from benchmarks.harness import gpu_device
 from benchmarks.harness.document import RESULTS
 from benchmarks.harness.processes import ROOT
 from benchmarks.harness.workloads import Net
@@ -48,16 +49,19 @@ def pretended(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return found, done.stdout, folder
 
 
-def test_without_a_gpu_it_is_one_line(tmp_path: Path) -> None:
-    hidden = {"OUT": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "CNN_CUDA_PATH": ""}
-    done = bench_program(**hidden)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("gpu-bench: skipped: ") and done.stdout.count("\n") == 1
+def test_without_a_gpu_it_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                      capsys: pytest.CaptureFixture[str]) -> None:
+    """What is there is seen by what gpu_check sees it by, and tested there."""
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setattr(gpu_device, "doctor", lambda *_: gpu_device.Seen(False, "no GPU driver", {}, {}))
+    assert program.main([]) == 0
+    assert capsys.readouterr().out == "gpu-bench: skipped: no GPU driver\n"
     assert list(tmp_path.iterdir()) == []
-    assert bench_program("--require", **hidden).returncode == 1
+    assert program.main(["--require"]) == 1
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_a_pretended_run_says_so_everywhere(pretended: tuple[Found, str, Path]) -> None:
     found, said, folder = pretended
     assert found["pretended"] is True and found["kind"].startswith("pretended") and "no GPU" in found["name"]
@@ -67,6 +71,7 @@ def test_a_pretended_run_says_so_everywhere(pretended: tuple[Found, str, Path]) 
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
     left_out = ("torch benchmark", "bridge after_relu", "bridge capture", "bridge det")
@@ -90,6 +95,7 @@ def test_everybody_has_a_figure_or_a_reason(pretended: tuple[Found, str, Path]) 
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_steps_that_wait_for_nothing_are_measured(pretended: tuple[Found, str, Path]) -> None:
     """And the exit code says that nothing failed."""
     found = pretended[0]
@@ -98,6 +104,7 @@ def test_steps_that_wait_for_nothing_are_measured(pretended: tuple[Found, str, P
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_rooflines_and_rates_are_written(pretended: tuple[Found, str, Path]) -> None:
     found = pretended[0]
     assert found["rates"]["bandwidth"] == max(found["rates"]["through"].values()) > 0
@@ -113,6 +120,7 @@ def test_rooflines_and_rates_are_written(pretended: tuple[Found, str, Path]) -> 
 
 
 @pytest.mark.deep
+@pytest.mark.together
 def test_pictures_are_made_and_can_be_made_again(pretended: tuple[Found, str, Path]) -> None:
     folder = pretended[2]
     made = [folder / f"gpu_{name}.png" for name in ("times", "ratios", "roofline")]

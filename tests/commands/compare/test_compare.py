@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from torch import nn
 
+from bridge.compare import main
 from bridge.engine.library import extension
 from bridge.judge.judge import judge
 from reference.export import export
@@ -37,17 +38,21 @@ def test_a_right_result(pair: tuple[Path, Path], tmp_path: Path) -> None:
     assert document["not_judged"] == [] and document["oracle_T"] < 1e-3 and document["reference_T"] <= 1
 
 
-def test_the_program_and_its_help(pair: tuple[Path, Path]) -> None:
+def test_the_program_and_its_help(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     """The exit code of the process is the verdict."""
-    command = [sys.executable, "-m", "bridge.compare"]
-    done = subprocess.run([*command, *map(str, pair)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "bridge.compare", *map(str, pair)], capture_output=True, text=True,
+                          check=False)
     assert done.returncode == 0 and "RIGHT" in done.stdout
     assert "--all shows every one" in done.stdout
-    every = subprocess.run([*command, *map(str, pair), "--all"], capture_output=True, text=True, check=True).stdout
+    assert main([*map(str, pair), "--all"]) == 0
+    every = capsys.readouterr().out
     assert "--all" not in every and every.count("\n") > done.stdout.count("\n")
-    said = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    for options, code in ((["--help"], 0), ([], 2)):
+        with pytest.raises(SystemExit) as end:
+            main(options)
+        assert (end.value.code or 0) == code
+    said = capsys.readouterr().out
     assert "exit codes:" in said and "FIXTURE" in said and "docs/exchange-file.md" in said
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

@@ -24,6 +24,7 @@ from bridge.doctor.records import Examination, Problem, Readiness, Row, Section,
 from bridge.doctor.show import show
 from tests.helpers.judged.doctor import report, row, section
 from tests.helpers.terminals import on_terminal
+from tests.helpers.tiers import deep
 
 
 @pytest.mark.parametrize(("source", "how"), [
@@ -261,8 +262,8 @@ def test_a_cap_is_said_beside_the_level(capsys: pytest.CaptureFixture[str], monk
 
 
 @pytest.mark.parametrize(("variable", "value", "expected"), [
-    ("CNN_CPU_LEVEL", "sse9", "baseline, avx2 or avx512"), ("CNN_CPU_CAP", "avx1", "baseline, avx2 or avx512"),
-    ("CNN_CPU_LANES", "lanes", "pixels or channels")])
+    ("CNN_CPU_LEVEL", "sse9", "baseline, avx2 or avx512"), deep("CNN_CPU_CAP", "avx1", "baseline, avx2 or avx512"),
+    deep("CNN_CPU_LANES", "lanes", "pixels or channels")])
 def test_a_level_or_way_that_does_not_exist(variable: str, value: str, expected: str,
                                             capsys: pytest.CaptureFixture[str],
                                             monkeypatch: pytest.MonkeyPatch) -> None:

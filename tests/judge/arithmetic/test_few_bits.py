@@ -92,6 +92,7 @@ def test_more_bits_or_fewer_steps_are_no_evidence(right: tuple[Path, Path], tmp_
         assert judge(fixture, other, diagnosing=False).verdict.outcome is Outcome.ROUNDING, name
 
 
+@pytest.mark.deep
 def test_exact_losses_are_no_evidence(tmp_path: Path) -> None:
     """Small integers in images, targets and weights, and lr = 0: every loss is a small integer."""
     fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"

@@ -104,6 +104,7 @@ def test_linear_layers_of_a_lower_precision(perceptron: Path, tmp_path: Path, ch
     assert f"forward/first is exactly what {name} operands give" in verdict.words
 
 
+@pytest.mark.deep
 def test_a_network_without_convolutions_in_float32_that_declares_float64(tmp_path: Path) -> None:
     fixture = export(tmp_path / "fixture.h5", ExportSettings(
         model=Perceptron, steps=1, threads=1, precision="float64", **REAL[Perceptron])).path

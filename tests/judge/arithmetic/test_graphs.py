@@ -22,6 +22,7 @@ from bridge.judge.oracle.algorithms import known
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.candidates import result_of
+from tests.helpers.tiers import deep
 from tests.helpers.torch_graphs import Resnet, Unet
 
 CONV2D = torch.nn.functional.conv2d
@@ -84,10 +85,10 @@ def computed(
 
 
 #: FFT of the few pixels of the ResNet's inner images is as exact as sums of products
-ALGORITHMS = [(Unet, "Winograd F(4x4)"), (Resnet, "Winograd F(4x4)"), *(
-    pytest.param(network, name, marks=pytest.mark.deep) for network, name in (
-        (Unet, "Winograd F(6x6)"), (Resnet, "Winograd F(6x6)"), (Unet, "FFT, tiles of 16 x 16"),
-        (Unet, "FFT of the whole image"), (Unet, "three bf16 products"), (Resnet, "three bf16 products")))]
+ALGORITHMS = [(Unet, "Winograd F(4x4)"), *(deep(network, name) for network, name in (
+    (Resnet, "Winograd F(4x4)"), (Unet, "Winograd F(6x6)"), (Resnet, "Winograd F(6x6)"),
+    (Unet, "FFT, tiles of 16 x 16"), (Unet, "FFT of the whole image"), (Unet, "three bf16 products"),
+    (Resnet, "three bf16 products")))]
 
 
 @pytest.mark.parametrize(("network", "name"), ALGORITHMS)

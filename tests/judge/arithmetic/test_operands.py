@@ -162,6 +162,7 @@ def test_weights_that_were_damaged_in_the_file_stay_a_bug(fixture: Path, tmp_pat
     assert verdict.outcome is Outcome.BUG and not verdict.missing, verdict.words
 
 
+@pytest.mark.deep
 def test_gradients_that_fp16_loses_whole(tmp_path: Path) -> None:
     """Half of the gradients of a mean over many pixels are below the smallest fp16 number: both operands say it all."""
     class Products(both(fp16)):  # type: ignore[misc]

@@ -201,6 +201,7 @@ def rounding(direction: str) -> type[Operations]:
     return replace(**{name: one(name) for name in names})
 
 
+@pytest.mark.deep
 def test_directed_rounding_is_no_other_precision(tmp_path: Path) -> None:
     fixture, named = tmp_path / "fixture.h5", set()
     export(fixture, ExportSettings(height=24, width=24, batch=2, steps=3, threads=1, oracle_steps=1, lr=0.1))

@@ -170,6 +170,7 @@ def test_a_stored_sum_lies_between_the_roundings_of_its_ends(name: str) -> None:
 # --- verdicts -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_storage_is_named_in_every_layer_and_direction(fixture: Path, candidate: tuple[str, Path]) -> None:
     name, path = candidate
     comparison, verdict = judge(fixture, path, adequacy=False)

@@ -50,6 +50,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return found
 
 
+@pytest.mark.deep
 def test_the_process_finds_the_same(files: Files, started: list[subprocess.Popen[bytes]]) -> None:
     with open_pair(*files) as pair, adequacy_in_background(pair) as adequacy:
         assert adequacy() == computed(*files)

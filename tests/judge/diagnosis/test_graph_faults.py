@@ -83,13 +83,14 @@ def written(fixture: Path, wrong: dict[str, np.ndarray]) -> Path:
     return path
 
 
+@pytest.mark.deep
 def test_mistakes_of_operations_are_named(fixture: Path) -> None:
     assert not unnamed(fixture, MISTAKES)
 
 
 @pytest.mark.parametrize(("network", "height", "width", "mistakes"), [
-    *((*row, mistakes[::4]) for *row, mistakes in OF_NETWORKS),
-    *(deep(*row, [one for i, one in enumerate(mistakes) if i % 4]) for *row, mistakes in OF_NETWORKS),
+    *((*row, mistakes[::8]) for *row, mistakes in OF_NETWORKS),
+    *(deep(*row, [one for i, one in enumerate(mistakes) if i % 8]) for *row, mistakes in OF_NETWORKS),
 ], ids=lambda one: getattr(one, "__name__", ""))
 def test_mistakes_of_further_operations_are_named(
     network: type[nn.Module], height: int, width: int, mistakes: list[tuple[str, Callable[[Tensors], Tensor], str]],

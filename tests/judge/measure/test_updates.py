@@ -23,6 +23,7 @@ from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.operations import Operations
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.tiers import deep
 
 
 def test_what_flushing_takes_follows_from_the_rate_of_the_step(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ class OtherGamma(SingleRate):
     gamma = 0.90001
 
 
-@pytest.mark.parametrize(("kind", "schedule"), [(SingleRate, "ExponentialLR(gamma=0.9)"),
+@pytest.mark.parametrize(("kind", "schedule"), [deep(SingleRate, "ExponentialLR(gamma=0.9)"),
                                                 (Cosine, "CosineAnnealingLR(T_max=30)")])
 def test_a_schedule_may_be_computed_in_float32(kind: type[Operations], schedule: str, tmp_path: Path) -> None:
     fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"

@@ -76,9 +76,10 @@ OPTIMIZERS: dict[str, tuple[Callable[[float], Any], Callable[..., torch.optim.Op
     "sgd": (partial(Sgd, momentum=0.9), partial(torch.optim.SGD, momentum=0.9)),
     "adam": (Adam, torch.optim.Adam),
 }
+#: Each network with one optimiser, and each optimiser with the network that is fastest
 CASES = pytest.mark.parametrize(("name", "optimizer"), few_rows(
-    [(name, optimizer) for name in TRAININGS for optimizer in OPTIMIZERS],
-    lambda row: row[0] == "MLP" or row == ("classifier", "adam")))
+    [("MLP", "sgd"), ("MLP", "adam"), ("classifier", "adam"), ("residual denoiser", "sgd"), ("U-Net", "adam"),
+     ("ResNet-18", "sgd")], lambda row: row[0] in ("MLP", "classifier")))
 
 
 @pytest.fixture(autouse=True)

@@ -73,6 +73,7 @@ def test_pairs_are_of_what_comes_nearer() -> None:
     assert f"call {calls[-1].at}" in nearer and not {f"call {call.at}" for call in calls[:3]} & nearer
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("node", [GroupNorm("it", 2, 4), LayerNorm("it", (5,))], ids=["group", "layer"])
 def test_a_weight_that_is_multiplied_after_the_means(node: GroupNorm | LayerNorm) -> None:
     """The gradient of a batch normalisation, whose weight is the same for all that is averaged."""

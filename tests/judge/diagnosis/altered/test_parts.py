@@ -130,6 +130,7 @@ def test_small_tensors_have_no_parts() -> None:
     assert cropped(formula, small.values(), np.ones(small.shape, bool), Target(*[np.zeros(1)] * 4, 2.0**-24)) is None
 
 
+@pytest.mark.deep
 def test_a_mistake_in_a_large_tensor_costs_few_evaluations_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     computed = Formula._computed

@@ -219,6 +219,7 @@ def test_a_border_of_zeros_is_no_dropout(lab: Lab) -> None:
     assert not any("dropout" in keys(one) for one in explanations)
 
 
+@pytest.mark.deep
 def test_what_no_fault_explains_is_nearly_one_of_them_or_none(lab: Lab) -> None:
     """A few percent that are left, or two faults that leave as little, name no cause."""
     right = lab.right(DX)

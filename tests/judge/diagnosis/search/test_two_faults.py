@@ -126,6 +126,7 @@ def test_relus_beside_their_bias_and_mask(lab: Lab) -> None:
         assert keys(first) == [key] and first.detail.startswith(detail), first.detail
 
 
+@pytest.mark.deep
 def test_old_contents(lab: Lab) -> None:
     """Of the step before: added, in place of the new ones, and both scrambled."""
     old = lab.right(DW)

@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -34,6 +35,7 @@ def test_names_that_are_exchanged(fixtures: dict[str, tuple[Path, Path]], tmp_pa
     assert all("its right numbers are in the file as grads/t" in one.explanations[0].detail for one in findings[:2])
 
 
+@pytest.mark.deep
 def test_weights_that_are_written_after_the_update(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     fixture, right = fixtures["momentum"]
     name = "weights/one/weight"
@@ -118,6 +120,7 @@ def test_what_follows_from_a_wrong_batch_is_no_damage_of_its_own(
     assert [one.name for one in findings] == ["forward/one"]
 
 
+@pytest.mark.deep
 def test_a_copy_of_the_weights_that_is_never_refreshed(fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """The next step was computed with weights that the file lacks: they were updated."""
     fixture, right = fixtures["momentum"]
@@ -138,6 +141,7 @@ def test_a_copy_of_the_weights_that_is_never_refreshed(fixtures: dict[str, tuple
     assert all(one.explanations[0].detail == "not updated" for one in kept.findings)
 
 
+@pytest.mark.deep
 def test_what_is_never_refreshed_is_of_the_first_step_at_every_later_one(
         fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """At step 1 the weights of step 0 are those of the step before; at step 2 they are not."""
@@ -151,6 +155,7 @@ def test_what_is_never_refreshed_is_of_the_first_step_at_every_later_one(
     assert first.explanations[0].detail == "the weights of step 0, at each later step, too: never refreshed"
 
 
+@pytest.mark.deep
 def test_a_momentum_that_is_empty_at_one_step_says_which(
         fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """Two buffers by turns: at step 1 there is none, at step 2 that of step 0."""

@@ -133,6 +133,7 @@ def test_wrong_rules(
     assert key in keys(first.explanations[0]) and detail in first.explanations[0].detail
 
 
+@pytest.mark.deep
 def test_a_rule_that_shows_later_alone_is_no_matter_of_the_first_call(
         fixtures: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     """In the first step the momentum is the gradient: decay that is not in it makes the right step."""
@@ -270,6 +271,7 @@ def test_one_momentum_buffer_for_two_parameters(tmp_path: Path) -> None:
                        "optimizer/0/bias": "one buffer with 2/bias, which is updated after it"}
 
 
+@pytest.mark.deep
 def test_elements_behind_the_last_block_are_not_updated(tmp_path: Path) -> None:
     """A grid of whole blocks of 32: nearly all of the channels that hold the rest are wrong."""
     fixture, _ = make(tmp_path, momentum=0.9, weight_decay=0.01)
@@ -284,6 +286,7 @@ def test_elements_behind_the_last_block_are_not_updated(tmp_path: Path) -> None:
     assert "right but for the step (w - w')/lr: in the last 20 elements in memory it is 0" in seen.said
 
 
+@pytest.mark.deep
 def test_a_learning_rate_inside_the_buffer_shows_when_it_changes(tmp_path: Path) -> None:
     def inside(self: GraphOperations, name: str, w: torch.Tensor, g: torch.Tensor, sgd: Sgd) -> torch.Tensor:
         g = sgd.lr * (g + sgd.weight_decay * w)

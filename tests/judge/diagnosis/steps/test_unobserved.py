@@ -201,7 +201,8 @@ UNOBSERVED: list[tuple[type[Operations], Callable[[str], bool], str, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "wanted", "key", "detail"),
-                         few_rows(UNOBSERVED, lambda row: row[0] is NO_MASK, name=lambda h: f"{h[1].__name__}: {h[3]}"))
+                         few_rows(UNOBSERVED, lambda row: row[:2] == (FLIPPED, output),
+                                  name=lambda h: f"{h[1].__name__}: {h[3]}"))
 def test_unobserved_operations(
     fixtures: dict[str, tuple[Path, Path]],
     tmp_path: Path,
