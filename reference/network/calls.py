@@ -12,22 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from reference.network import pointwise
-from reference.network.layers import (
-    Add,
-    Concat,
-    Divide,
-    Expand,
-    Flip,
-    Matmul,
-    Multiply,
-    Permute,
-    Reduce,
-    Reshape,
-    Roll,
-    Slice,
-    Subtract,
-    Transpose,
-)
+from reference.network.layers import Add, Concat, Divide, Matmul, Multiply, Reduce, Reshape, Subtract, Transpose
 
 Made = tuple[nn.Module, list[Any]]
 
@@ -82,40 +67,6 @@ def _reduced(kind: str) -> Callable[..., Made]:
 
 def _exchanged(x: Any, dim0: int, dim1: int) -> Made:
     return Transpose(dim0, dim1), [x]
-
-
-def _listed(given: tuple[Any, ...]) -> tuple[int, ...]:
-    """Numbers, given one by one or as a list."""
-    found = tuple(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
-    if not found or not all(isinstance(one, int) for one in found):
-        raise TypeError(f"{found}, numbers are supported")
-    return found
-
-
-def _permuted(x: Any, *dims: Any, **named: Any) -> Made:
-    return Permute(_listed(dims or (named["dims"],))), [x]
-
-
-def _flipped(x: Any, *dims: Any, **named: Any) -> Made:
-    return Flip(_listed(dims or (named["dims"],))), [x]
-
-
-def _rolled(x: Any, shifts: Any, dims: Any = ()) -> Made:
-    found = _listed((shifts,)), _listed((dims,))
-    if len(found[0]) != len(found[1]):
-        raise TypeError(f"shifts={shifts}, dims={dims}; one for each is supported")
-    return Roll(*found), [x]
-
-
-def _expanded(x: Any, *sizes: Any) -> Made:
-    _, *shape = _listed(sizes)
-    return Expand(tuple(shape)), [x]
-
-
-def _narrowed(x: Any, dim: int, start: int, length: int) -> Made:
-    if not all(isinstance(one, int) for one in (dim, start, length)) or start + length == 0:
-        raise TypeError(f"dim={dim}, start={start}, length={length}; numbers are supported")
-    return Slice(dim, start, start + length), [x]
 
 
 def _probabilities(layer: type[nn.Module]) -> Callable[..., Made]:
@@ -186,11 +137,6 @@ FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     **dict.fromkeys((torch.transpose, torch.Tensor.transpose, torch.swapaxes, torch.Tensor.swapaxes), _exchanged),
     **{call: _reduced(kind) for kind in ("amax", "amin", "max", "mean", "min", "sum")
        for call in (getattr(torch, kind), getattr(torch.Tensor, kind))},
-    torch.permute: _permuted, torch.Tensor.permute: _permuted, torch.flip: _flipped, torch.Tensor.flip: _flipped,
-    torch.roll: _rolled, torch.Tensor.roll: _rolled, torch.Tensor.expand: _expanded,
-    torch.narrow: _narrowed, torch.Tensor.narrow: _narrowed,
-    functional.pixel_shuffle: lambda x, factor: (nn.PixelShuffle(factor), [x]),
-    functional.pixel_unshuffle: lambda x, factor: (nn.PixelUnshuffle(factor), [x]),
     torch.flatten: _flattened, torch.Tensor.flatten: _flattened,
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),

@@ -54,10 +54,13 @@ REASONS: dict[str, tuple[str, str]] = {
               r"|expected (\d+ )?features|in each image|of ones in their place|behind another axis"
               r"|differ in (their channels|dimension)"),
     "batch": ("the first dimension, the batch's, would change, or none remain", r"keep the first dimension"
-              r"|others than the batch|the batch first|one that remains|dimension -?\d of \d, expected"),
+              r"|others than the batch|the images|one that remains|dimension -?\d of \d, expected"),
     "device": ("what a device does not have, though the CPU has it", r"on the device"),
     "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }
+#: What torch.export alone reads
+EXPORTED = {"expand", "flip", "narrow", "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle", "permute",
+            "roll"}
 #: Losses by PyTorch's names of their functions
 LOSSES = {f"nn.functional.{name}": kind for name, kind in {
     "binary_cross_entropy": "bce", "binary_cross_entropy_with_logits": "bce_with_logits",
@@ -208,7 +211,7 @@ def run_layer(module: nn.Module, x: torch.Tensor, device: str) -> Pass:
     given = x.detach().numpy()
     net = bridge.Network.from_torch(module if isinstance(module, Call) else nn.Sequential(module),
                                     dtype=given.dtype.name, reduction="sum", example=given.shape, device=device)
-    (node,) = net.model.layers
+    (node,) = (one for one in net.model.layers if not getattr(one, "fixed", False))
     views = {name.rpartition(".")[2]: array for name, array in (*net.parameters.items(), *net.buffers.items())}
     before = {name: to_host(array).copy() for name, array in views.items()}
     moved = to_device(given, device)
@@ -278,7 +281,8 @@ def judge_samples(info: Any, dtype: torch.dtype, device: str = "cpu") -> Counts:
     name, counts = full_name(info), Counts()
     judge = _judge_loss if info.name in LOSSES else _judge_operation
     # Of one operation each: what torch.export would make of several is tested with whole modules
-    with torch.random.fork_rng(devices=[]), mock.patch.object(reading, "_exported", _refused):
+    exported = reading._exported if name in EXPORTED else _refused
+    with torch.random.fork_rng(devices=[]), mock.patch.object(reading, "_exported", exported):
         torch.manual_seed(0)
         for sample in info.sample_inputs("cpu", dtype, requires_grad=True):
             counts.samples += 1
