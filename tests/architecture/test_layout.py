@@ -33,7 +33,8 @@ BENCHMARK_ROOMS = {
     "gpu": "harness frameworks",
     "gpu_check": "harness",
     "validator": "harness",
-    "": "harness frameworks cpu gpu gpu_check validator",
+    "zoo": "harness",
+    "": "harness frameworks cpu gpu gpu_check validator zoo",
 }
 
 #: Built from two parts, so that this file does not contain what it looks for

@@ -63,7 +63,7 @@ def test_a_library_that_is_wrong_is_not_trained(monkeypatch: pytest.MonkeyPatch)
 def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                               capsys: pytest.CaptureFixture[str]) -> None:
     found = [Found("a b", "yes", "yes"),
-             Found("a c", "yes", "it lacks | roll (/home/a.py, line 3)", ("aten.roll.default",))]
+             Found("a c", "yes", "it lacks | roll (/a/b.py, line 3)", ("aten.roll.default",))]
     monkeypatch.setattr(zoo, "NETWORKS", (entry(), Entry("no_such_package", "A")))
     monkeypatch.setattr(zoo, "run", lambda entries, *_: found if [one.installed for one in entries] == [True] else [])
     monkeypatch.setattr(zoo, "DOCUMENT", tmp_path / "zoo.md")

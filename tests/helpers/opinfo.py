@@ -54,7 +54,7 @@ REASONS: dict[str, tuple[str, str]] = {
               r"|expected (\d+ )?features|in each image|of ones in their place|behind another axis"
               r"|differ in (their channels|dimension)"),
     "batch": ("the first dimension, the batch's, would change, or none remain", r"keep the first dimension"
-              r"|others than the batch|the images|one that remains|dimension -?\d of \d, expected"),
+              r"|The expanded size of the tensor|others than the batch|the images|one that remains|dimension -?\d of \d, expected"),
     "device": ("what a device does not have, though the CPU has it", r"on the device"),
     "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }

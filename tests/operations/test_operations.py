@@ -40,7 +40,13 @@ POINTWISE: list[Mistake] = [
     lambda it, x, p: it.torch_forward([x[0].detach()], p) + x[0] - x[0].detach(),
 ]
 
+#: Of operations that only move numbers: others, and a gradient that is a little too large
+MOVES: list[Mistake] = [
+    lambda it, x, p: it.torch_forward([x[0].flip(1)], p), lambda it, x, p: it.torch_forward([x[0].roll(1, -1)], p),
+    lambda it, x, p: it.torch_forward([1.001 * x[0] - 0.001 * x[0].detach()], p)]
+
 MISTAKES: dict[str, list[Mistake]] = {
+    **dict.fromkeys(("expand", "flip", "permute", "pixel_shuffle", "pixel_unshuffle", "roll", "slice"), MOVES),
     **{kind: POINTWISE for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
     "abs": [lambda it, x, p: 1.001 * x[0].abs(), lambda it, x, p: (x[0] > 0) * x[0]],
     "add": [lambda it, x, p: x[0] + x[0], lambda it, x, p: x[0] + x[1].detach()],
