@@ -45,10 +45,10 @@ def test_a_process_may_end_in_any_way(source: str, how: str, tmp_path: Path) -> 
 def test_a_child_that_answers_is_not_silent(tmp_path: Path) -> None:
     """It may take longer in all."""
     source = ("import sys, time\n"
-              "for i in range(4):\n    time.sleep(0.3)\n    open(sys.argv[1], 'a').write('x')\n")
+              "for i in range(4):\n    time.sleep(0.7)\n    open(sys.argv[1], 'a').write('x')\n")
     with (tmp_path / "output").open("wb") as output:
         command = [sys.executable, "-S", "-c", source, str(tmp_path / "answers")]
-        assert isolated.run(command, 0.5, output, tmp_path / "answers") == 0
+        assert isolated.run(command, 2.0, output, tmp_path / "answers") == 0
         assert isolated.run(command, 0.5, output) is None
 
 

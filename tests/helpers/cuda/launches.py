@@ -49,7 +49,7 @@ class Case:
 CASES = {
     "default net": Case(ThreeLayerCNN, (2, 1, 12, 16), (2, 1, 12, 16)),
     "U-Net": Case(functools.partial(TwoLevelUnet, 16), (2, 1, 8, 12), (2, 1, 8, 12)),
-    "ResNet-18": Case(functools.partial(Resnet18, 16), (2, 3, 16, 16), (2, 10), "cross_entropy"),
+    "ResNet-18": Case(functools.partial(Resnet18, 16), (2, 3, 32, 32), (2, 10), "cross_entropy"),
     "classifier": Case(ImageClassifier, (4, 1, 16, 16), (4, 5), "cross_entropy"),
     "classes": Case(ImageClassifier, (4, 1, 16, 16), (4, 5), "cross_entropy class_indices=1"),
 }
