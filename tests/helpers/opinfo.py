@@ -41,7 +41,7 @@ Tensors = dict[str, Array]
 
 #: Why a sample is refused, and what of the messages says so. A message that is none of these fails the tests
 REASONS: dict[str, tuple[str, str]] = {
-    "empty": ("a tensor without elements", r"empty, shape"),
+    "empty": ("a tensor without elements", r"empty, shape|shape \(.*\b0\b.*\), expected integers from 1"),
     "dimensions": ("a scalar, or more than eight dimensions", r"\d dimensions, shape .*, expected 1 to 8"),
     "order": ("not C-contiguous; nothing is copied to fit", r"strides .* expected a C-contiguous"),
     "call": ("another function, which exchange files do not have", r"which is no operation of exchange files"),
@@ -54,7 +54,8 @@ REASONS: dict[str, tuple[str, str]] = {
               r"|expected (\d+ )?features|in each image|of ones in their place|behind another axis"
               r"|differ in (their channels|dimension)"),
     "batch": ("the first dimension, the batch's, would change, or none remain", r"keep the first dimension"
-              r"|The expanded size of the tensor|others than the batch|the images|one that remains|dimension -?\d of \d, expected"),
+              r"|The expanded size of the tensor|others than the batch|two dimensions or more|the images"
+              r"|one that remains|dimension -?\d of \d, expected"),
     "device": ("what a device does not have, though the CPU has it", r"on the device"),
     "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }

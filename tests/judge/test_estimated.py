@@ -100,7 +100,8 @@ def test_it_is_read_with_one_layer_for_each_call_that_gives_real_numbers() -> No
     assert programs == {
         "tied.shared": ["aten.alias.default"], "mul": ["aten.mul.Tensor"],
         "where": ["aten.gt.Scalar", "aten.where.self"], "masked_fill": ["aten.masked_fill.Scalar"],
-        "sin": ["aten.sin.default"], "linear": ["aten.linear.default"], "cumsum": ["aten.cumsum.default"], "t": ["aten.t.default"],
+        "sin": ["aten.sin.default"], "linear": ["aten.linear.default"],
+        "cumsum": ["aten.cumsum.default"], "t": ["aten.t.default"],
         "linear_1": ["aten.linear.default"]}
     assert found.sources == {"tied.shared.tied": "tied", "mul.gamma": "gamma", "masked_fill.mask": "mask"}
     assert found.inputs["linear"][1] == found.inputs["t"][0] == "tied.shared"

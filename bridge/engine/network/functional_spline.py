@@ -19,7 +19,7 @@ from bridge.operations.spline import Spline
 Array = Any
 #: A row of the table that Fortran reads: address, rank, extents
 Row = list[int]
-NONE: Row = [0] * 6
+NONE: Row = [0] * (2 + extension.DIMENSIONS[-1])
 
 
 def spline(input: Array, coefficient: Array, scale_base: Array, scale_spline: Array | None = None, order: int = 3,

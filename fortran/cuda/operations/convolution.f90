@@ -78,7 +78,8 @@ contains
       type(tensor_type), intent(in) :: dx
       type(error_type), allocatable, intent(out) :: error
       type(conv_request_type) :: request
-      request = conv_request_type(operation=conv_data, dtype=dy%dtype, conv=conv, x=dx%extent, w=w%extent, y=dy%extent)
+      request = conv_request_type(operation=conv_data, dtype=dy%dtype, conv=conv, x=dx%extent(:4), w=w%extent(:4), &
+         & y=dy%extent(:4))
       if (by_forward(name, request)) then
          call data_by_forward(device, name, as_forward(request), w, dy, dx, error)
       else if (is_direct(name, conv_data, conv, dy%dtype, dx%extent, w%extent, dy%extent)) then
@@ -168,7 +169,7 @@ contains
 
       done = .false.
       request = conv_request_type(operation=conv_forward, dtype=x%dtype, bias=bias%is_allocated(), relu=relu, &
-         & conv=conv, x=x%extent, w=w%extent, y=y%extent)
+         & conv=conv, x=x%extent(:4), w=w%extent(:4), y=y%extent(:4))
       call find_plan(device, name, request, i, error)
       if (allocated(error) .or. i == 0) return
       if (.not. device%plans(i)%may_fuse) return
@@ -207,8 +208,8 @@ contains
       rounded = dtype /= x%dtype
       low = [x, w, y]
       low%dtype = dtype
-      call find_plan(device, name, conv_request_type(operation=operation, dtype=dtype, conv=conv, x=x%extent, &
-         & w=w%extent, y=y%extent), i, error)
+      call find_plan(device, name, conv_request_type(operation=operation, dtype=dtype, conv=conv, x=x%extent(:4), &
+         & w=w%extent(:4), y=y%extent(:4)), i, error)
       if (allocated(error)) return
       bytes = 0_c_size_t
       if (rounded) bytes = sum([(aligned(low(k)%bytes()), k=1, 3)])

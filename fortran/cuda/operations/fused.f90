@@ -88,7 +88,7 @@ contains
       integer, intent(in) :: dtype
       type(conv_request_type) :: request
       request = conv_request_type(operation=operation, dtype=dtype, layout=layout_nhwc, conv=step%conv, &
-         & x=step%x%extent, w=step%w%extent, y=step%y%extent)
+         & x=step%x%extent(:4), w=step%w%extent(:4), y=step%y%extent(:4))
       if (operation /= conv_forward) return
       request%bias = step%bias%extent(1) > 0
       request%relu = step%relu
