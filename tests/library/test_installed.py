@@ -136,7 +136,7 @@ def programs(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
         if shutil.which(build, path=PATH) is None:
             pytest.skip(f"skipped, because {build} is not on the search path")
         how, place = BUILDS[build]
-        return built_once(tmp_path_factory, f"examples by {build}", lambda folder: how(prefix, folder)) / place
+        return built_once(tmp_path_factory, f"examples-by-{build}", lambda folder: how(prefix, folder)) / place
 
     return made
 
@@ -149,7 +149,7 @@ def in_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
             said = run(sys.executable, path.with_suffix(".py"), folder=folder, PYTHONPATH=str(ROOT))
             (folder / f"{name}.txt").write_text(said, encoding="utf-8")
 
-    return built_once(tmp_path_factory, "examples in Python", build)
+    return built_once(tmp_path_factory, "examples-in-python", build)
 
 
 def test_the_first_program(prefix: Path, tmp_path: Path) -> None:
