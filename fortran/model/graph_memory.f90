@@ -413,7 +413,7 @@ contains
       !> Number of the node; 0 is the input
       integer, intent(in) :: i
       integer, allocatable :: extent(:)
-      extent = self%extent_of(i)
+      allocate (extent, source=self%extent_of(i))
       bytes_of_image = self%bytes_of_output(i)/extent(4)
    end function bytes_of_image
 

@@ -102,7 +102,7 @@ contains
       integer :: i
       x = part_of(operands%x(1), 0_i8, self%viewed(operands%x(1)%extent, .false.))
       y = part_of(operands%y, 0_i8, self%viewed(operands%y%extent, .true.))
-      parts = self%parts(operands%rank, x%extent, y%extent)
+      allocate (parts, source=self%parts(operands%rank, x%extent, y%extent))
       do i = 1, size(parts)
          associate (part => parts(i))
             call self%run(backend, move_call(from(x, part%first_x), part%order, part%step, part%extents, &
@@ -126,7 +126,7 @@ contains
       dy = part_of(operands%dy, 0_i8, self%viewed(operands%dy%extent, .true.))
       if (dx%count() > dy%count()) call backend%clear(dx, error)
       if (allocated(error)) return
-      parts = self%parts(operands%rank, dx%extent, dy%extent)
+      allocate (parts, source=self%parts(operands%rank, dx%extent, dy%extent))
       do i = 1, size(parts)
          call self%run(backend, sent_back(parts(i), dy, dx), error)
          if (allocated(error)) return
