@@ -29,6 +29,7 @@ OTHERS = {
     "gallery": "published mistakes rebuilt: do they look right, what are they?",
     "healthy": "right programs of random shapes: is any called wrong?",
     "fuzz": "broken and hostile files for the readers in Python and Fortran",
+    "zoo": "networks of public packages: are they read, judged and trained?",
     "gpu_check": "tests, validation and memcheck on a GPU",
     "gpu_bench": "a training step on a GPU beside PyTorch's and the GPU's limits",
     "gpu.networks": "steps of a U-Net and of ResNet-18 on a GPU",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from bridge.exchange.model import Model
 from tests.helpers.cases import Case, check, fortran_convolution, tensors, torch_convolution, truth
@@ -129,8 +130,8 @@ def test_nan_reaches_what_reads_it(dtype: str, level: str, monkeypatch: pytest.M
     x[0, 2, 4, 10] = np.nan
     y = np.zeros((1, 20, 9, 11), dtype)
     extension.call("conv2d_forward", "cpu", extension.DTYPES[dtype], np.array([1, 1, 1, 1, 1, 1, 1], np.int32),
-                   extension.C_ORDER, 0, x.ctypes.data, np.array(x.shape[::-1], np.int32), w.ctypes.data,
-                   np.array(w.shape[::-1], np.int32), 0, y.ctypes.data)
+                   extension.C_ORDER, 0, x.ctypes.data, extent_of(x.shape), w.ctypes.data,
+                   extent_of(w.shape), 0, y.ctypes.data)
     expected = np.zeros(y.shape, bool)
     expected[0, :, 3:6, 9:] = True
     assert np.array_equal(np.isnan(y), expected)

@@ -14,6 +14,7 @@ import pytest
 
 import bridge
 from bridge.common.errors import EngineError
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from tests.helpers.cases import GUARD, Array, Case, tensors, truth
 from tests.helpers.instruction_sets import EACH_LEVEL, GROUPS, LANES_VARIABLE, UNFOLDED, choose, integers, ways
@@ -36,7 +37,7 @@ def gradient(case: Case, t: dict[str, Array], device: str = "cpu") -> Array:
     room = np.full(size + 2 * GUARD, np.nan, t["x"].dtype)
     dw = room[GUARD:GUARD + size].reshape(case.w)
     params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
-    extents = [np.array(shape[::-1], np.int32) for shape in (case.x, case.w)]
+    extents = [extent_of(tuple(shape)) for shape in (case.x, case.w)]
     extension.call("conv2d_backward", device, extension.dtype_code("dtype", dw.dtype.name), params, extension.C_ORDER,
                    t["x"].ctypes.data, extents[0], dw.ctypes.data, extents[1], t["dy"].ctypes.data, 0, dw.ctypes.data,
                    0)

@@ -12,6 +12,7 @@ import pytest
 
 import bridge
 from bridge.common.errors import EngineError
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from bridge.exchange.model import Model, Relu
 from tests import ROOT
@@ -103,7 +104,7 @@ def test_a_nan_reaches_what_depends_on_it_and_nothing_else() -> None:
         efficient.forward(x)
         x[0, 1, row, 20] = np.nan
         # Past the check that refuses such an input
-        extension.call("network_forward", efficient._handle, x.ctypes.data, np.array(x.shape[::-1], np.int32), 4)
+        extension.call("network_forward", efficient._handle, x.ctypes.data, extent_of(x.shape), 4)
         reached = np.zeros((100, 40), bool)
         reached[max(0, row - 3):row + 4, 17:24] = True
         assert np.array_equal(np.isnan(efficient.output("c")[0, 0]), reached)

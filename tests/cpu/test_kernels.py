@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bridge
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Model, Relu
 from tests.helpers.cases import Array, Case, check, fortran_convolution, tensors, truth
@@ -125,7 +126,7 @@ def _raw(case: Case, t: dict[str, Array], device: str) -> tuple[Array, Array]:
     params = np.array([*case.stride, *case.padding, *case.dilation, case.groups], np.int32)
     y, dx = np.empty_like(t["dy"]), np.empty_like(t["x"])
     dtype = extension.dtype_code("dtype", y.dtype.name)
-    ex, ew = (np.array(shape[::-1], np.int32) for shape in (case.x, case.w))
+    ex, ew = (extent_of(tuple(shape)) for shape in (case.x, case.w))
     x, w, b, dy = (t[name].ctypes.data for name in ("x", "w", "b", "dy"))
     extension.call("conv2d_forward", device, dtype, params, extension.C_ORDER, 0, x, ex, w, ew, b, y.ctypes.data)
     extension.call("conv2d_backward", device, dtype, params, extension.C_ORDER, x, ex, w, ew, dy, dx.ctypes.data, 0, 0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bridge import DeviceArray, Model, Network
+from bridge.engine.arrays.operand import extent_of
 from bridge.engine.library import extension
 from bridge.operations import Dropout, Relu
 from tests import ROOT
@@ -75,6 +76,6 @@ def test_a_mask_that_moves_is_no_captured_one(cuda: str) -> None:
         net.step(x, x, lr=0.5)
     assert net.captured
     larger = np.ones((9, 9), np.float32)
-    extension.call("network_set_mask", net._handle, 2, larger.ctypes.data, np.array([9, 9, 1, 1], np.int32))
+    extension.call("network_set_mask", net._handle, 2, larger.ctypes.data, extent_of((1, 1, 9, 9)))
     net.masks.give({"drop": np.zeros((2, 3), np.float32)})
     assert net.step(x, x, lr=0.5) == 1 and not net.captured

@@ -220,7 +220,9 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
         "max_pool2d": "kernel_size=2,2 stride=2,2", "reflection_pad2d": "padding=1,0,0,1",
         "replication_pad2d": "padding=1,0,0,1", "reshape": "shape=3,-1", "sum": "dim=1",
         "mean": "dim=2,3 keepdim=1", "amax": "dim=-1", "amin": "dim=1,2,3", "max": "dim=1", "min": "dim=-2 keepdim=1",
-        "transpose": "dim0=1 dim1=-1",
+        "transpose": "dim0=1 dim1=-1", "permute": "dims=0,2,1,3", "slice": "dim=1 start=1", "flip": "dims=1,-1",
+        "roll": "shifts=1,-2 dims=2,3", "expand": "shape=2,6,6", "pixel_shuffle": "upscale_factor=1",
+        "pixel_unshuffle": "downscale_factor=2",
         "upsample_bilinear2d": "scale_factor=2,2 align_corners=1",
         "spline": "in_features=6 out_features=4 grid=3 order=2 low=-2",
         "upsample_nearest2d": "scale_factor=2,2", "zero_pad2d": "padding=1,0,0,1"}

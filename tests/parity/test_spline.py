@@ -87,7 +87,7 @@ def test_what_is_refused() -> None:
         ((x, c, s), {"order": 6}, r"order 6, .*expected 2, 3, 4 or 5"),
         ((x, c, s), {"order": 8}, r"coefficient \(4, 3, 8\), order 8, .*grid 0, expected an integer from 1"),
         ((x, c, s), {"low": 1.0}, r"a grid from 1 to 1, expected finite numbers, low below high"),
-        ((x[0], c, s), {}, r"input: shape \(3,\), expected two to four dimensions"),
+        ((x[0], c, s), {}, r"input: shape \(3,\), expected two dimensions or more"),
         ((np.full((2, 3), np.nan), c, s), {}, r"input: holds NaN or infinity"),
         ((x.astype(np.float32), c, s), {}, r"coefficient: float64, expected float32"),
     ):

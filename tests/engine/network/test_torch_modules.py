@@ -83,7 +83,6 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
     "two types": (lambda: replaced(bias=torch.ones(2).double()), "float32 .layer 'first'. and float64 .layer 'first'"),
     "twice": (lambda: Around(lambda m, x, y: m.a(y)), "^module: layer 'a' is used twice"),
     "where": (lambda: Around(lambda m, x, y: torch.where(y > 50, 50.0, y)), "^module: the model calls gt "),
-    "dimension": (lambda: Around(lambda m, x, y: y.softmax(-1)), "^module: layer 'softmax' .Softmax.: dim -1 found"),
     "number": (lambda: Around(lambda m, x, y: functional.elu(y, "a")), "^module: layer 'elu' .ELU.: ValueError: could"),
     "rate": (lambda: Around(lambda m, x, y: functional.dropout(y, 2.0)), "^module: the model calls dropout with other"),
     "values": (lambda: Around(lambda m, x, y: y if x.sum() > 0 else x), "^module: the model cannot be traced by torc"),

@@ -221,8 +221,8 @@ def fed_steps() -> None:
         training = Training(device)
         for i, (x, y) in enumerate(given):
             use((OWN, a, 0)[i % 3])
-            extension.call("network_feed", training.net._handle, x.ctypes.data, np.array(X[::-1], np.int32), 4,
-                           y.ctypes.data, np.array(X[::-1], np.int32))
+            extension.call("network_feed", training.net._handle, x.ctypes.data, extent_of(X), 4,
+                           y.ctypes.data, extent_of(X))
             training.losses.append(extension.call("network_step_fed", training.net._handle, *SETTINGS, int(i == 3)))
         right = right or training.result()
         assert training.result() == right

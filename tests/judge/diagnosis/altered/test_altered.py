@@ -149,7 +149,7 @@ PLANTED: dict[str, tuple[Prediction, Array, str]] = {
         X.reshape(3, 4, -1))).reshape(SHAPE) * WIDE + SHIFT, "num_groups is 4 in place of 2"),
     "other function": (formula(Elu("it", 1.0), X), np.tanh(X), "tanh in place of elu"),
     "other axis": (formula(Softmax("it"), X), POWERS / POWERS.sum(2, keepdims=True),
-                   "along exchanged axes: channels for rows"),
+                   "dim is 2 in place of 1"),
     "without a bias": (formula(Linear("it", 20, 7), ROWS, OF_LINEAR), ROWS @ MATRIX.T, "linear without the bias"),
     "eps in a logarithm": (gradient_of(BinaryCrossEntropy(), PROBABLE, CLASSES), (
         (1 - CLASSES) / (1 - PROBABLE + 1e-3) - CLASSES / (PROBABLE + 1e-3)) / 360, "is 0.001 in place of 0"),
