@@ -125,7 +125,7 @@ def _random_node(rng: np.random.Generator, name: str) -> Operation:
     sides: tuple[int, int, int, int] = (*pair(0, 4), *pair(0, 4))
     channels = int(rng.choice([1, 4, 8]))
     smooth = [kind for kind in OPERATIONS.values() if issubclass(kind, Pointwise) and kind.kind not in (
-        "exp", "log", "log2", "log10", "reciprocal", "rsqrt", "sqrt", "clip")]
+        "exp", "log", "log2", "log10", "reciprocal", "rsqrt", "sqrt", "square", "clip")]
     made: list[Operation] = [
         Conv2d(name, channels, 4, pair(1, 5), pair(1, 3), pair(0, 4), pair(1, 3)),
         Conv2d(name, channels, channels, pair(1, 6), padding=pair(0, 3), groups=channels),
