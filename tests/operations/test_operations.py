@@ -91,7 +91,7 @@ MISTAKES: dict[str, list[Mistake]] = {
                lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum()],
     # Of negative numbers it is NaN, and so is all that follows
     **dict.fromkeys(("log", "log2", "log10", "rsqrt", "sqrt"), POINTWISE[1:]),
-    "square": [*POINTWISE[1:], lambda it, x, p: x[0] * x[0].abs()],
+    "square": [*POINTWISE[1:], lambda it, x, p: x[0].abs()],
     "log_softmax": [lambda it, x, p: x[0].log_softmax(2),
                     lambda it, x, p: x[0] - x[0].exp().sum(1, True).log().detach()],
     "matmul": [lambda it, x, p: x[0].mT @ x[1], lambda it, x, p: x[0] @ x[1].detach(), lambda it, x, p: x[1] @ x[0]],
