@@ -29,7 +29,7 @@ from reference.export import export
 from reference.network.hyperparameters import hyperparameters
 from reference.network.trace import trace
 from reference.settings import ExportSettings
-from tests.helpers.moves import MOVES
+from tests.helpers.networks.moves import MOVES
 from tests.helpers.torch_graphs import (
     Activations,
     Attention,

@@ -22,7 +22,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.moves import MOVES
+from tests.helpers.networks.moves import MOVES
 from tests.helpers.tiers import deep
 from tests.helpers.torch_graphs import (
     Activations,

@@ -19,7 +19,7 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.cuda.children import environment
 from tests.helpers.loops import looped
-from tests.helpers.moves import MOVES
+from tests.helpers.networks.moves import MOVES
 from tests.helpers.torch_graphs import (
     Activations,
     Attention,

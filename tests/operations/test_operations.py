@@ -31,7 +31,7 @@ from bridge.operations import (
 from bridge.operations.pointwise import Pointwise
 from tests.helpers.graphs import judge_step, make_case, torch_step
 from tests.helpers.judged.operation_networks import NETWORKS, network
-from tests.helpers.moves import MOVES
+from tests.helpers.networks.moves import MOVES
 
 #: Mistakes by operation: what is computed in its place, from its inputs and parameters
 Mistake = Callable[[Any, list[torch.Tensor], dict[str, torch.Tensor]], torch.Tensor]

@@ -19,7 +19,7 @@ from bridge.validate import cross_check
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.judged.opened import runs_of, with_pair
-from tests.helpers.moves import MOVES
+from tests.helpers.networks.moves import MOVES
 from tests.helpers.networks.parity_tools import LARGE
 from tests.helpers.torch_graphs import Whole
 
