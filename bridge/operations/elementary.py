@@ -25,7 +25,7 @@ class Affine(Pointwise):
     kind: ClassVar[str] = "affine"
 
     def value(self, z: Number) -> Number:
-        """Return ``scale * z + shift``, nothing of it rounded that is none of both."""
+        """Return ``scale * z + shift``; a factor of 1 or -1 rounds nothing, nor does a shift of 0."""
         scaled = self._scaled(z)
         return scaled + self.shift if self.shift else scaled
 
@@ -34,7 +34,9 @@ class Affine(Pointwise):
         return self._scaled(dy)
 
     def _scaled(self, z: Number) -> Number:
-        return {1.0: z, -1.0: -z}.get(self.scale, z * self.scale)
+        if abs(self.scale) == 1:
+            return z if self.scale > 0 else -z
+        return z * self.scale
 
     def torch_forward(self, inputs: Any, parameters: Any) -> Any:
         """Return the same of torch's tensor."""

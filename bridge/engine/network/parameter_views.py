@@ -83,7 +83,7 @@ class Tensors:
         """
         extent = np.zeros(extension.DIMENSIONS[-1], np.int32)
         address = int(extension.call("network_address", self.handle, layer, item, number, extent))
-        rank = max(4, *(i for i, n in enumerate(extent, start=1) if n != 1), 4)
+        rank = max([4, *(i for i, n in enumerate(extent, start=1) if n != 1)])
         return address, tuple(int(n) for n in extent[rank - 1::-1])
 
     def view(self, place: Slot, item: int) -> Array | None:

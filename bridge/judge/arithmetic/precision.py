@@ -98,8 +98,8 @@ def _proven(lower: LowerPrecision, pair: FilePair, judged: Comparison) -> Recogn
 def consistent(pair: FilePair, comparison: Comparison) -> Recognised | None:
     """Return a lower precision by whose bounds nothing fails, where no convolution can be computed again to prove it.
 
-    The errors must look like it too: made by a convolution, and by no operation that multiplies no matrices, small, and
-    spread over many elements. Where a product is
+    The errors must look like it too: made by a convolution, small, and spread over many elements, and no operation
+    without products may be wrong by its own inputs. Where a product is
     computed again and is that of no lower precision, none is named: arithmetic that nobody lists is no proof of a bug.
     """
     failures = comparison.failures

@@ -193,7 +193,8 @@ class GraphStep:
         if own is not None:
             local = truth if _nothing_new(given) else replay.backward(own[0], own[1:])
         for name, gradient in truth[1].items():
-            if name == "bias":
+            # Where its terms are in the file, that says more
+            if name == "bias" and (own is None or any(one.lacking for one in own)):
                 gradient.alone = replay.sum_alone(dy.truth, gradient.shape)
             self._visit(f"grads/{node.name}/{name}", gradient,
                         None if local is None else _lacking(local[1][name], given))

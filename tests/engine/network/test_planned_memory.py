@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -189,10 +188,12 @@ def test_random_graphs(seed: int) -> None:
             continue
         drawn += 1
         plain, planned = both(random_graphs.Network(layers))
-        # A few of them diverge
-        with contextlib.suppress(DivergenceError):
-            for step in range(2):
+        for step in range(2):
+            try:
                 assert_same(plain, planned, SHAPE, step)
+            except DivergenceError:
+                # A few of them diverge, and then in the second step: one was the same
+                assert step == 1
 
 
 def test_only_the_last_output_is_kept() -> None:
