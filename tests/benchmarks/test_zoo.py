@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import h5py
 import pytest
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch import nn
 from benchmarks.zoo import __main__ as zoo
 from benchmarks.zoo.ask import Found, ask
 from benchmarks.zoo.networks import NETWORKS, Entry
+from reference.network.layers import Layers
 
 #: How many
 SAMPLE = 4
@@ -58,6 +60,19 @@ def test_a_library_that_is_wrong_is_not_trained(monkeypatch: pytest.MonkeyPatch)
     forward = zoo.ask.__globals__["Network"].forward
     monkeypatch.setattr(zoo.ask.__globals__["Network"], "forward", lambda net, x: forward(net, x) * 1.001)
     assert ask(entry()).trained.startswith("the output in training is 1.0e-03 of its largest number away")
+
+
+def test_a_verdict_that_is_not_right_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = zoo.ask.__globals__
+    write = inside["_by_float64"]
+
+    def wrong(layers: Layers, fixture: Path, result: Path) -> None:
+        write(layers, fixture, result)
+        with h5py.File(result, "r+") as file:
+            file["steps/0/loss"][...] *= 1.01
+
+    monkeypatch.setitem(inside, "_by_float64", wrong)
+    assert ask(entry()).judged.startswith("BUG: loss of step 0 is wrong")
 
 
 def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

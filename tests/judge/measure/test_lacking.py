@@ -123,3 +123,41 @@ def test_agreement_inside_a_wide_bound_proves_nothing(right: Files, tmp_path: Pa
     found, verdict = judged(right, tmp_path, between, change)
     assert verdict.outcome is Outcome.CANNOT_TELL and not found.failures
     assert [each.name for each in found.not_judged if each.hidden] == ["grads/first/weight"]
+
+
+class Resized(nn.Module):
+    """An interpolation: the oracle multiplies matrices there, and no program with TF32 operands does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gelu, self.middle = nn.Conv2d(1, 4, 3, padding=1), nn.GELU(), nn.Conv2d(4, 4, 3, padding=1)
+        self.up, self.last = nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(4, 1, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(self.up(self.middle(self.gelu(self.first(x)))))
+        return found
+
+
+def test_what_multiplies_no_matrices_is_no_lower_precision(tmp_path: Path) -> None:
+    """Small errors spread over a product whose input is not there may be TF32; those of an interpolation are not."""
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(height=12, width=16, batch=2, steps=1, model=Resized, threads=1, oracle_steps=1))
+    run_cnn_step(fixture, result)
+
+    def noisy(*names: str) -> Callable[[h5py.File], None]:
+        def change(file: h5py.File) -> None:
+            for name in names:
+                a = file[f"steps/0/{name}"][()]
+                noise = np.random.default_rng(0).uniform(-1, 1, a.shape)
+                file[f"steps/0/{name}"][...] = a + 4e-5 * np.abs(a).mean() * noise
+            del file["steps/1"]
+        return change
+
+    lacks = {"forward/gelu", "forward/up", "forward/last", "grads/middle/output"}
+    alone, verdict = judged((fixture, result), tmp_path, lambda name: name in lacks, noisy("forward/middle"))
+    assert alone.failures[0].name == "forward/middle" and verdict.outcome is Outcome.CANNOT_TELL
+    found, verdict = judged((fixture, result), tmp_path, lambda name: name in lacks - {"grads/middle/output"},
+                            noisy("forward/middle", "grads/middle/output"))
+    assert found.failures[0].name == "forward/middle"
+    assert one(found, "grads/middle/output").by_itself and one(found, "grads/middle/output").t > 10
+    assert verdict.outcome is Outcome.BUG
