@@ -83,7 +83,7 @@ def _timm() -> Iterator[Entry]:
         repghostnet_050 hardcorenas_a fbnetc_100 spnasnet_100 mixnet_s dla46_c convnext_atto convnextv2_atto
         convnext_atto_rms inception_next_atto starnet_s050 mambaout_femto edgenext_xx_small mobilevit_xxs
         mobilevitv2_050 rexnetr_100 res2net50_14w_8s skresnet18 ecaresnet26t gernet_s repvgg_a0 mobileone_s0
-        fastvit_t8 efficientformerv2_s0 poolformer_s12 selecsls42 cspresnet50 darknet17 vovnet39a densenet121
+        fastvit_t8 poolformer_s12 selecsls42 cspresnet50 darknet17 vovnet39a densenet121
         nf_resnet26 hgnetv2_b0 pvt_v2_b0 shvit_s1 efficientvit_b0 efficientvit_m0 repvit_m0_9 lambda_resnet26t"""
     for name in plain.split():
         yield Entry("timm", "create_model", (name,), {"num_classes": 4})
@@ -91,9 +91,10 @@ def _timm() -> Iterator[Entry]:
         "vit_tiny_patch16_224": 32, "deit_tiny_patch16_224": 32, "xcit_nano_12_p16_224": 32, "mixer_s32_224": 32,
         "beit_base_patch16_224": 32, "resmlp_12_224": 32, "gmixer_12_224": 32, "gmlp_ti16_224": 32,
         "cait_xxs24_224": 32, "swin_tiny_patch4_window7_224": 56, "convmixer_768_32": 28, "visformer_tiny": 64,
-        "eva02_tiny_patch14_224": 28}
+        "eva02_tiny_patch14_224": 28, "efficientformerv2_s0": 64}
     for name, size in sized.items():
         more = {} if name.startswith("convmixer") else {"img_size": size}
+        more |= {"drop_path_rate": 0.0} if name.startswith(("swin", "efficientformer")) else {}
         depth = {"depth": 2} if name.startswith(("vit", "deit", "beit", "cait", "xcit", "eva")) else {}
         yield Entry("timm", "create_model", (name,), {"num_classes": 4, **more, **depth}, (2, 3, size, size))
 
@@ -103,11 +104,13 @@ def _torchvision() -> Iterator[Entry]:
         "alexnet": {}, "vgg11_bn": {}, "resnet18": {}, "resnext50_32x4d": {}, "squeezenet1_1": {}, "mobilenet_v2": {},
         "mobilenet_v3_small": {}, "shufflenet_v2_x0_5": {}, "mnasnet0_5": {}, "regnet_y_400mf": {}, "densenet121": {},
         "efficientnet_b0": {"stochastic_depth_prob": 0.0}, "convnext_tiny": {"stochastic_depth_prob": 0.0},
-        "swin_t": {"stochastic_depth_prob": 0.0}, "googlenet": {"aux_logits": False, "init_weights": False}}
+        "googlenet": {"aux_logits": False, "init_weights": False}}
     for name, named in some.items():
         yield Entry("torchvision", f"models.{name}", (), {"num_classes": 4, **named})
     yield Entry("torchvision", "models.vision_transformer.VisionTransformer", (32, 8, 2, 2, 16, 32), {"num_classes": 4},
                 (2, 3, 32, 32))
+    yield Entry("torchvision", "models.swin_transformer.SwinTransformer", ([4, 4], 24, [2, 2], [2, 4], [4, 4]),
+                {"num_classes": 4, "stochastic_depth_prob": 0.0})
     for name in ("fcn_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"):
         yield Entry("torchvision", f"models.segmentation.{name}", (), {"num_classes": 2, "weights_backbone": None})
 
@@ -115,7 +118,9 @@ def _torchvision() -> Iterator[Entry]:
 def _segmentation() -> Iterator[Entry]:
     for name in ("Unet", "UnetPlusPlus", "MAnet", "Linknet", "FPN", "PSPNet", "PAN", "DeepLabV3", "DeepLabV3Plus",
                  "UPerNet", "Segformer"):
-        yield Entry("segmentation_models_pytorch", name, ("resnet18",), {"encoder_weights": None, "classes": 2})
+        size = 128 if name == "PAN" else 64
+        yield Entry("segmentation_models_pytorch", name, ("resnet18",), {"encoder_weights": None, "classes": 2},
+                    (2, 3, size, size))
 
 
 def _medical() -> Iterator[Entry]:
@@ -155,7 +160,8 @@ def _restoration() -> Iterator[Entry]:
         "image_size": 32, "patch_size": 8, "num_classes": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32},
         (2, 3, 32, 32))
     yield Entry("vit_pytorch.cct", "CCT", (), {"img_size": 32, "embedding_dim": 16, "n_conv_layers": 1, "num_layers": 2,
-                                               "num_heads": 2, "num_classes": 4, "mlp_ratio": 2}, (2, 3, 32, 32))
+                                               "num_heads": 2, "num_classes": 4, "mlp_ratio": 2,
+                                               "stochastic_depth_rate": 0.0}, (2, 3, 32, 32))
 
 
 #: All of them

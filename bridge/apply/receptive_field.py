@@ -41,6 +41,7 @@ from bridge.operations.resizing import (
 )
 from bridge.operations.softmax import LogSoftmax, Softmax
 from bridge.operations.spline import Spline
+from bridge.operations.stored import IndexSelect, Parameter
 
 #: Pixels of an axis: the first, and that behind the last
 Interval = tuple[int, int]
@@ -177,4 +178,6 @@ WHOLE: dict[type[Operation], str] = {
     **dict.fromkeys((Transpose, Permute, Flip, Roll, PixelShuffle, PixelUnshuffle),
                     "it gives the pixels of an image another order"),
     Slice: "which pixels it takes depends on the size of the whole image",
+    IndexSelect: "which pixels it takes depends on the size of the whole image",
+    Parameter: "it has numbers for each pixel of the whole image",
     Expand: "it repeats the pixels of an image"}

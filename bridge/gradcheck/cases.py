@@ -44,6 +44,7 @@ from bridge.operations.resizing import (
 )
 from bridge.operations.softmax import LogSoftmax, Softmax
 from bridge.operations.spline import Spline
+from bridge.operations.stored import IndexSelect, Parameter
 from bridge.operations.table import Row, rows
 
 Array = np.ndarray
@@ -161,6 +162,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "global_avg_pool2d": (Setup(GlobalAvgPool2d("it"), (IMAGE,)),),
     "group_norm": (Setup(GroupNorm("it", 2, 4), (FEW,)),
                    Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
+    "index_select": (Setup(IndexSelect("it", -2, (2, 0, 1, 2, 2)), (IMAGE,)),),
     "layer_norm": (Setup(LayerNorm("it", (3, 2), 1e-3), (FEW,)),
                    Setup(LayerNorm("it", (5,), bias=False), ((4, 3, 5),), about="no bias"),
                    Setup(LayerNorm("it", (5,), elementwise_affine=False), ((4, 5),), about="no parameters")),
@@ -174,6 +176,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "mean": (Setup(Mean("it", (0, 2), True), (IMAGE,)),),
     "min": (Setup(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),
     "multiply": _arithmetic(Multiply),
+    "parameter": (Setup(Parameter("it", (3, 4)), (IMAGE,)),),
     "permute": (Setup(Permute("it", (0, 3, 1, 2)), (IMAGE,)),
                 Setup(Permute("it", (0, 2, 4, 1, 5, 3)), ((2, 2, 3, 2, 3, 2),), about="six dimensions")),
     "pixel_shuffle": (Setup(PixelShuffle("it", 2), ((2, 8, 3, 2),)),),
@@ -182,6 +185,8 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "reflection_pad2d": (Setup(ReflectionPad2d("it", (3, 1, 0, 15)), ((1, 2, 16, 5),)),),
     "replication_pad2d": (Setup(ReplicationPad2d("it", (3, 1, 0, 20)), ((2, 3, 4, 5),)),),
     "reshape": (Setup(Reshape("it", (8, -1, 4)), ((2, 4, 6, 8),)),
+                Setup(Reshape("it", (-1, 4), images=6), ((2, 4, 6, 8),), about="more images"),
+                Setup(Reshape("it", (8, 3), images=-2), ((4, 2, 6),), about="fewer images"),
                 Setup(Reshape("it", (4, 6, 8), fixed=True), ((2, 4, 6, 8),), about="of one shape")),
     "roll": (Setup(Roll("it", (1, -2), (2, -1)), (IMAGE,)),),
     "slice": (Setup(Slice("it", 2, 1, -1, 2), ((2, 3, 6, 4),)),

@@ -18,20 +18,22 @@ from bridge.operations.operation import Operation
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
 #: Largest integer of a hyperparameter
 LARGEST = 65536
+#: Most numbers of a hyperparameter that is a list of them
+MOST = 4096
 #: Of a tensor: `max_rank` of fortran/core/tensor.f90
 MOST_DIMENSIONS = 8
 #: Hyperparameters of several integers, by the type that their classes declare
 SEVERAL = {"Pair": "(height, width)", "Sides": "(left, right, top, bottom)"}
 #: Hyperparameters of up to so many integers
-UP_TO = {"Sizes": 3, "Extents": MOST_DIMENSIONS - 1, "Axes": MOST_DIMENSIONS, "Shifts": MOST_DIMENSIONS}
+UP_TO = {"Sizes": 3, "Extents": MOST_DIMENSIONS - 1, "Axes": MOST_DIMENSIONS, "Shifts": MOST_DIMENSIONS,
+         "Indices": MOST}
 #: Integers that are not from 1 to LARGEST: extents, of which -1 is what is left, axes and indices, from the last if
 #: negative
 RANGES = {"Extents": (-1, LARGEST), "Axis": (-MOST_DIMENSIONS, MOST_DIMENSIONS - 1),
-          "Axes": (-MOST_DIMENSIONS, MOST_DIMENSIONS - 1), "Index": (-LARGEST, LARGEST), "Shifts": (-LARGEST, LARGEST)}
+          "Axes": (-MOST_DIMENSIONS, MOST_DIMENSIONS - 1), "Index": (-LARGEST, LARGEST), "Shifts": (-LARGEST, LARGEST),
+          "Indices": (0, LARGEST - 1)}
 #: Hyperparameters that may be 0; all other integers are 1 or more
 FROM_ZERO = ("padding", "output_padding", "ignore_index")
-#: Most numbers of a hyperparameter that is a list of them
-MOST = 4096
 Weights = tuple[float, ...]
 
 

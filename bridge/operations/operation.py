@@ -37,6 +37,7 @@ class Operation:
         one: 3, an image (c, h, w); 1, a vector; 0, any. None: it takes none, or counts its dimensions otherwise
     has_mask : it takes 0 and 1 of `mask_shape` with each batch, which the formulas find among the parameters as
         ``mask``
+    only_counts : it takes nothing of its input but the number of images, and gives no gradient back
     """
 
     name: str
@@ -45,6 +46,7 @@ class Operation:
     arity: ClassVar[int] = 1
     sample_rank: ClassVar[int | None] = None
     has_mask: ClassVar[bool] = False
+    only_counts: ClassVar[bool] = False
 
     def check(self) -> None:
         """Refuse hyperparameters that do not fit together.

@@ -42,17 +42,21 @@ def positive(node: Operation, axis: Axis, rank: int) -> int:
 class Reshape(Operation):
     """The numbers of each image in another shape, torch's ``x.reshape(len(x), *shape)``.
 
-    Where it is `fixed`, each image must have the shape already: a network that is right for one size begins so.
+    Where it is `fixed`, each image must have the shape already: a network that is right for one size begins so. Each
+    may become several `images`, or so many one, where that is negative: windows of an image are images, and back.
     """
 
     shape: Extents
     fixed: bool = False
+    images: Index = 1
     kind: ClassVar[str] = "reshape"
 
     def check(self) -> None:
         """Refuse what is no extent, and two that are what is left."""
         if 0 in self.shape or self.shape.count(-1) > (0 if self.fixed else 1):
             raise self.refuse(f"shape {self.shape}", "integers from 1 on, or -1 for one of them if it is not fixed")
+        if self.images == 0 or (self.fixed and self.images != 1):
+            raise self.refuse(f"images {self.images}", "another number than 0, and 1 if it is fixed")
 
     def output_shape(self, *shapes: Shape) -> Shape:
         """Return (n, and the extents)."""
@@ -60,11 +64,14 @@ class Reshape(Operation):
         if self.fixed and shape[1:] != self.shape:
             raise self.refuse(f"input {shape}", f"images of the shape {self.shape} at which the network was read: read "
                               "it again with an example of the new one")
-        given = math.prod(n for n in self.shape if n > 0)
-        left, rest = divmod(math.prod(shape[1:]), given)
+        images, odd = (shape[0] * self.images, 0) if self.images > 0 else divmod(shape[0], -self.images)
+        if odd:
+            raise self.refuse(f"input {shape}", f"as many images as {-self.images} divides")
+        given = images * math.prod(n for n in self.shape if n > 0)
+        left, rest = divmod(math.prod(shape), given)
         if rest or (left != 1 and -1 not in self.shape):
             raise self.refuse(f"input {shape}", f"the elements of {self.shape} in each image")
-        return (shape[0], *(left if n < 0 else n for n in self.shape))
+        return (images, *(left if n < 0 else n for n in self.shape))
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the same numbers in the same order."""
@@ -76,8 +83,8 @@ class Reshape(Operation):
         return [dy.reshape(inputs[0].shape)], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
-        """Return ``x.reshape(len(x), *shape)``."""
-        return inputs[0].reshape(inputs[0].shape[0], *self.shape)
+        """Return ``x.reshape(len(x), *shape)``, of as many images as there are."""
+        return inputs[0].reshape(self.output_shape(tuple(inputs[0].shape)))
 
 
 @dataclass(frozen=True)

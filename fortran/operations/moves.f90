@@ -31,6 +31,8 @@ module cnn_operations_moves
 
    !> Numbers of the input at other places
    type, abstract, extends(operation_type), public :: moving_type
+      !> Whether numbers of the input may be several times in the output
+      logical :: repeats = .false.
    contains
       procedure, nopass :: reads_x => no
       procedure, nopass :: reads_y => no
@@ -124,11 +126,11 @@ contains
       integer :: i
       dx = part_of(operands%dx(1), 0_i8, self%viewed(operands%dx(1)%extent, .false.))
       dy = part_of(operands%dy, 0_i8, self%viewed(operands%dy%extent, .true.))
-      if (dx%count() > dy%count()) call backend%clear(dx, error)
+      if (self%repeats .or. dx%count() > dy%count()) call backend%clear(dx, error)
       if (allocated(error)) return
       allocate (parts, source=self%parts(operands%rank, dx%extent, dy%extent))
       do i = 1, size(parts)
-         call self%run(backend, sent_back(parts(i), dy, dx), error)
+         call self%run(backend, sent_back(parts(i), dy, dx, self%repeats), error)
          if (allocated(error)) return
       end do
    end subroutine moving_backward
@@ -143,13 +145,15 @@ contains
    end function from
 
    !> The gradient of a part, to where its numbers came from. What was read backwards is that now, too
-   type(move_call) function sent_back(part, dy, dx)
+   type(move_call) function sent_back(part, dy, dx, adds)
       !> Of the forward pass
       type(part_type), intent(in) :: part
       !> Gradient with respect to the output
       type(tensor_type), intent(in) :: dy
       !> With respect to the input
       type(tensor_type), intent(in) :: dx
+      !> Whether other parts give some of it, too
+      logical, intent(in) :: adds
       integer :: axis, first_x(max_rank), first_y(max_rank), i
       first_x = part%first_x
       first_y = part%first_y
@@ -163,7 +167,7 @@ contains
          first_x(axis) = first_x(axis) + (part%extents(i) - 1)*part%step(i)
          first_y(i) = first_y(i) + part%extents(i) - 1
       end do
-      sent_back%adds = .false.
+      sent_back%adds = adds
       sent_back%from = from(dy, first_y)
       sent_back%to = from(dx, first_x)
    end function sent_back

@@ -21,6 +21,8 @@ module cnn_operations_rearrangement
       integer, allocatable :: extents(:)
       !> Whether the input must have them already
       logical :: fixed = .false.
+      !> How many images each becomes; of so many one, if it is negative
+      integer :: images = 1
    contains
       procedure :: read => reshape_read
       procedure :: find_shape => reshape_shape
@@ -83,12 +85,17 @@ contains
 
    subroutine reshape_read(self, given, error)
       class(reshape_type), intent(inout) :: self
-      !> shape, fixed
+      !> shape, fixed, images
       type(attributes_type), intent(inout) :: given
       type(error_type), allocatable, intent(out) :: error
       call given%get_list("shape", self%extents, error, max_rank - 1, lowest=-1)
       if (.not. allocated(error)) call given%get_flag("fixed", self%fixed, error, .false.)
+      if (.not. allocated(error)) call given%get_index("images", self%images, error, 1)
       if (allocated(error)) return
+      if (self%images == 0 .or. (self%fixed .and. self%images /= 1)) then
+         call self%refuse("images "//to_text(self%images), "another number than 0, and 1 if it is fixed", error)
+         return
+      end if
       if (any(self%extents == 0) .or. count(self%extents < 0) > merge(0, 1, self%fixed)) then
          call self%refuse("shape "//to_text(self%extents), &
             & "integers from 1 on, or -1 for one of them if it is not fixed", error)
@@ -104,11 +111,17 @@ contains
       !> An image has another number of elements, or another shape than the one that is fixed
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: elements, given
-      integer :: rank
+      integer :: images, rank
       associate (x => shapes(1))
          rank = size(self%extents)
-         y = shape_of([self%extents(rank:1:-1), x%extent(max(x%rank, 1))])
-         elements = product(real(x%extent(:x%rank - 1), dp))
+         images = x%extent(max(x%rank, 1))
+         if (self%images < 0 .and. modulo(images, -self%images) /= 0) then
+            call self%refuse("input "//x%text(), "as many images as "//to_text(-self%images)//" divides", error)
+            return
+         end if
+         images = merge(images/max(-self%images, 1), images*self%images, self%images < 0)
+         y = shape_of([self%extents(rank:1:-1), images])
+         elements = product(real(x%extent(:x%rank), dp))/images
          given = product(real(self%extents, dp), self%extents > 0)
          where (y%extent < 0) y%extent = int(min(elements/given, real(huge(1), dp)))
          if (self%fixed .and. (x%rank /= y%rank .or. any(x%extent /= y%extent))) then

@@ -19,9 +19,11 @@ from reference.network.layers import (
     Divide,
     Expand,
     Flip,
+    IndexSelect,
     MaskedDropout,
     Matmul,
     Multiply,
+    Parameter,
     Permute,
     Reduce,
     Reshape,
@@ -172,7 +174,9 @@ def _reshape(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if getattr(layer, "dim", 1) not in (1, -1) or not 1 <= len(shape) <= 7:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): {getattr(layer, 'dim', 1)} to {shape} found, "
                          "dimension 1 to one of up to seven is supported")
-    return "reshape", {"shape": list(shape)} | ({"fixed": 1} if getattr(layer, "fixed", False) else {})
+    more = {"fixed": 1} if getattr(layer, "fixed", False) else {}
+    more |= {"images": layer.images} if getattr(layer, "images", 1) != 1 else {}
+    return "reshape", {"shape": list(shape)} | more
 
 
 def _transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -252,6 +256,8 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     Flip: lambda _, layer: ("flip", {"dims": list(layer.dims)}),
     Roll: lambda _, layer: ("roll", {"shifts": list(layer.shifts), "dims": list(layer.dims)}),
     Expand: lambda _, layer: ("expand", {"shape": list(layer.shape)}),
+    Parameter: lambda _, layer: ("parameter", {"shape": list(layer.shape)}),
+    IndexSelect: lambda _, layer: ("index_select", {"dim": layer.dim, "indices": list(layer.indices)}),
     Reduce: _reduce,
     Add: lambda *_: ("add", {}),
     Subtract: lambda *_: ("subtract", {}),

@@ -19,7 +19,8 @@ class Layers(list[tuple[str, nn.Module]]):
     ----------
     inputs : names of the layers whose outputs each takes, "input" for the model's; where none are given, each takes the
         one before
-    sources : the module's names of parameters and buffers that have others here, by these (``conv2d.weight``)
+    sources : the module's names of parameters and buffers that have others here, by these (``conv2d.weight``), and of
+        buffers of which only numbers are left, by their names and a dot
     rewritten : whether some are other operations than the module calls, which round in another way
     """
 
@@ -37,8 +38,13 @@ class Layers(list[tuple[str, nn.Module]]):
         """Return the same graph of other layers."""
         return Layers([(name, change(name, layer)) for name, layer in self], self.inputs, self.sources, self.rewritten)
 
+    @property
+    def constants(self) -> set[str]:
+        """Return the names of the buffers of which only numbers are left."""
+        return {source for name, source in self.sources.items() if name.endswith(".")}
+
     def source(self, name: str, part: str) -> str:
-        """Return the module's name of a layer's parameter or buffer."""
+        """Return the module's name of a layer's parameter or buffer; none of numbers that its forward makes."""
         return self.sources.get(f"{name}.{part}", f"{name}.{part}")
 
 
@@ -102,16 +108,20 @@ class Matmul(nn.Module):
 
 
 class Reshape(nn.Module):
-    """The numbers of each image in another shape; where it is `fixed`, they have it already."""
+    """The numbers of each image in another shape; where it is `fixed`, they have it already.
 
-    def __init__(self, shape: tuple[int, ...], fixed: bool = False) -> None:
+    Each becomes several `images`, or so many one, where that is negative.
+    """
+
+    def __init__(self, shape: tuple[int, ...], fixed: bool = False, images: int = 1) -> None:
         super().__init__()
-        self.shape, self.fixed = shape, fixed
+        self.shape, self.fixed, self.images = shape, fixed, images
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.fixed and tuple(x.shape[1:]) != self.shape:
             raise ValueError(f"images of the shape {tuple(x.shape[1:])}, but the model was read at {self.shape}")
-        return x.reshape(x.shape[0], *self.shape)
+        images = x.shape[0] * self.images if self.images > 0 else x.shape[0] // -self.images
+        return x.reshape(images, *self.shape)
 
 
 class Transpose(nn.Module):
@@ -181,6 +191,31 @@ class Expand(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.expand(-1, *self.shape)
+
+
+class Parameter(nn.Module):
+    """The same numbers for each image, whatever the input is."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+        self.weight = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight.expand(x.shape[0], *self.shape)
+
+
+class IndexSelect(nn.Module):
+    """The numbers of some indices of a dimension."""
+
+    MOST = 4096
+
+    def __init__(self, dim: int, indices: tuple[int, ...]) -> None:
+        super().__init__()
+        self.dim, self.indices = dim, indices
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.index_select(self.dim, torch.tensor(self.indices, device=x.device))
 
 
 class Reduce(nn.Module):

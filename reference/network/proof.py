@@ -107,6 +107,9 @@ class _Twin:
         for name, layer in layers:
             for part, one in layer.named_parameters():
                 source = layers.source(name, part)
+                if source not in values:
+                    shared[id(one)] = nn.Parameter(one.detach().double(), requires_grad=False)
+                    continue
                 if one.shape != values[source].shape:
                     self._views[source] = nn.Parameter(values[source].detach().view(one.shape), one.requires_grad)
                 shared[id(one)] = self._views[source]
@@ -199,8 +202,8 @@ class _Twin:
             # Smaller ones of one dimension: a bias must not decide the signs of all that follows
             fan = one.numel() / max(one.shape[0], 1) if one.dim() > 1 else 4.0
             one.copy_(self._random(tuple(one.shape)) / max(fan, 1.0) ** 0.5)
-        for buffer in self._module.buffers():
-            if buffer.is_floating_point():
+        for name, buffer in self._module.named_buffers():
+            if buffer.is_floating_point() and name not in self._layers.constants:
                 buffer.uniform_(0.5, 1.5, generator=self._generator)
         values = dict(self._module.named_buffers())
         for name, layer in self._layers:

@@ -221,6 +221,7 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
         "replication_pad2d": "padding=1,0,0,1", "reshape": "shape=3,-1", "sum": "dim=1",
         "mean": "dim=2,3 keepdim=1", "amax": "dim=-1", "amin": "dim=1,2,3", "max": "dim=1", "min": "dim=-2 keepdim=1",
         "transpose": "dim0=1 dim1=-1", "permute": "dims=0,2,1,3", "slice": "dim=1 start=1", "flip": "dims=1,-1",
+        "index_select": "dim=2 indices=3,0,0,5", "parameter": "shape=2,3",
         "roll": "shifts=1,-2 dims=2,3", "expand": "shape=2,6,6", "pixel_shuffle": "upscale_factor=1",
         "pixel_unshuffle": "downscale_factor=2",
         "upsample_bilinear2d": "scale_factor=2,2 align_corners=1",

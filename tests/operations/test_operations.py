@@ -102,6 +102,8 @@ MISTAKES: dict[str, list[Mistake]] = {
     "min": [lambda it, x, p: x[0].amax(3, True), lambda it, x, p: x[0].amin(2, True).mT],
     "max_pool2d": [lambda it, x, p: _even_max(it, x[0])],
     "multiply": [lambda it, x, p: x[0] * x[0], lambda it, x, p: x[0].detach() * x[1]],
+    "parameter": [lambda it, x, p: it.torch_forward(x, {"weight": p["weight"].detach()}) + 0 * p["weight"].mean(),
+                  lambda it, x, p: it.torch_forward(x, {"weight": p["weight"].flip(0)})],
     "prelu": [lambda it, x, p: functional.prelu(x[0], 1.001 * p["weight"]),
               lambda it, x, p: functional.prelu(x[0], p["weight"].detach())],
     "reflection_pad2d": [lambda it, x, p: functional.pad(x[0], (1, 3, 0, 15), "reflect"),

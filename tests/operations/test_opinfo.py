@@ -21,7 +21,7 @@ from tests.helpers.tiers import few
 #: What torch calls for our operations and losses
 NAMES = (
     "abs", "add", "amax", "amin", "bmm", "cat", "clamp", "div floor_rounding", "div no_rounding_mode",
-    "div trunc_rounding", "exp", "expand", "flatten", "flip", "log", "log10", "log2", "log_softmax",
+    "div trunc_rounding", "exp", "expand", "flatten", "flip", "index_select", "log", "log10", "log2", "log_softmax",
     "log_softmax with_dtype", "matmul",
     "max binary", "max reduction_no_dim", "max reduction_with_dim", "mean", "min binary", "min reduction_no_dim",
     "min reduction_with_dim", "mm", "mul", "narrow", "neg", "pow", "reciprocal", "rsqrt", "square",
@@ -37,8 +37,9 @@ NAMES = (
     "transpose", "true_divide", "unflatten", "view",
 )
 #: Of these PyTorch has no sample that we take: it has no spline, every clip is by tensors, no pooling to one pixel, no
-#: image is enlarged by an integer, every shape is another first dimension, too
-UNSAMPLED = {"clip", "global_avg_pool2d", "reshape", "spline", "upsample_bilinear2d", "upsample_nearest2d"}
+#: image is enlarged by an integer, every shape is another first dimension, too, and every index is an input
+UNSAMPLED = {"clip", "global_avg_pool2d", "index_select", "parameter", "reshape", "spline", "upsample_bilinear2d",
+             "upsample_nearest2d"}
 #: Of one image without a batch PyTorch warns
 pytestmark = pytest.mark.filterwarnings("ignore:dropout2d")
 DOCUMENT = ROOT / "docs" / "opinfo.md"

@@ -37,7 +37,7 @@ from bridge.exchange.contents import TRAINING, check_contents
 from bridge.exchange.file import ExchangeFile
 from bridge.exchange.model import Model
 from bridge.exchange.optimizers import Optimizer, Sgd
-from bridge.operations.hyperparameters import MOST_DIMENSIONS, numbers
+from bridge.operations.hyperparameters import numbers
 from bridge.operations.losses import loss_from
 from bridge.operations.normalization import BatchNorm2d
 
@@ -601,9 +601,8 @@ def _built(model: Model, dtype: str, device: str, kept: int) -> int:
         for layer in model.layers:
             extension.call("network_layer", handle, layer.kind, layer.name, ",".join(layer.inputs))
             for name, values in numbers(layer).items():
-                padded = np.zeros(MOST_DIMENSIONS)
-                padded[:len(values)] = values
-                extension.call("network_attribute", handle, name, len(values), padded)
+                array = np.array(values, dtype=np.float64)
+                extension.call("network_attribute", handle, name, len(array), array.ctypes.data)
         extension.call("network_build", handle, code, device, kept, model.loss, "mean" if model.mean else "sum")
     except BaseException:
         extension.api().network_free(handle)

@@ -200,6 +200,13 @@ def _batch_norm(a: Any) -> nn.Module:
     return made
 
 
+def _layers() -> Any:
+    """Those that torch has not, of `reference`."""
+    from reference.network import layers
+
+    return layers
+
+
 def _spline(a: Spline) -> nn.Module:
     from reference.spline import Spline as Layer
 
@@ -216,7 +223,7 @@ def _pointwise(a: Pointwise) -> nn.Module:
 #: How torch calls each operation
 _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     **dict.fromkeys(("add", "amax", "amin", "concat", "divide", "expand", "flip", "matmul", "max", "mean", "min",
-                     "multiply", "permute", "reshape", "roll", "slice", "subtract", "sum", "transpose"), _joined),
+                     "multiply", "permute", "roll", "slice", "subtract", "sum", "transpose"), _joined),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding),
     "batch_norm2d": _batch_norm,
     "conv2d": _convolution("Conv2d"), "conv_transpose2d": _convolution("ConvTranspose2d"),
@@ -225,14 +232,17 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "flatten": lambda a: _nn().Flatten(),
     "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
     "group_norm": lambda a: _nn().GroupNorm(a.num_groups, a.num_channels, a.eps, a.affine),
+    "index_select": lambda a: _layers().IndexSelect(a.dim, a.indices),
     "layer_norm": lambda a: _nn().LayerNorm(a.normalized_shape, a.eps, a.elementwise_affine, a.bias),
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
     "log_softmax": lambda a: _nn().LogSoftmax(a.dim),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),
+    "parameter": lambda a: _layers().Parameter(a.shape),
     "pixel_shuffle": lambda a: _nn().PixelShuffle(a.upscale_factor),
     "pixel_unshuffle": lambda a: _nn().PixelUnshuffle(a.downscale_factor),
     "prelu": lambda a: _nn().PReLU(a.num_parameters),
     "reflection_pad2d": lambda a: _nn().ReflectionPad2d(a.padding),
+    "reshape": lambda a: _layers().Reshape(a.shape, a.fixed, a.images),
     "replication_pad2d": lambda a: _nn().ReplicationPad2d(a.padding),
     "softmax": lambda a: _nn().Softmax(a.dim),
     "spline": _spline,

@@ -79,8 +79,8 @@ class Original:
                 if source in parameters:
                     parameters[source].data = value.reshape(self._shapes[source]).clone()
                     parameters[source].requires_grad_(name not in frozen)
-                else:
-                    buffers[source].copy_(value)
+                elif source:
+                    buffers[source].copy_(value.reshape(buffers[source].shape))
             return module.to(getattr(torch, dtype))
 
 

@@ -368,6 +368,20 @@ class Bounded:
         axes = (*range(extra), *long)
         return self.sum(axes).reshape(shape) if axes else self
 
+    @primitive
+    def gathered(self, index: tuple[int, ...], axis: int, shape: tuple[int, ...]) -> Bounded:
+        """Return `shape`, whose index along an axis has the sum over all places of this one that took it from there."""
+        def gather(a: Array) -> Array:
+            whole = np.zeros(shape)
+            np.add.at(np.moveaxis(whole, axis, 0), np.array(index), np.moveaxis(a, axis, 0))
+            return whole
+
+        if not self.arithmetic.bounds:
+            return self._alone(gather(self.value))
+        often = np.bincount(index, minlength=shape[axis]).reshape(-1, *[1] * (len(shape) - axis - 1))
+        return self._summed(gather(self.value), gather(np.abs(self.value)), gather(self.error),
+                            np.maximum(often - 1, 0))
+
     def _summed(self, value: Array, absolute: Array, carried: Array, n: Array | float, *, tiny: float = 0) -> Bounded:
         s, tiny = self.arithmetic.factor(n), tiny or (float(np.max(n)) + 1) * self.arithmetic.flushes
         error = s * absolute + (1 + s) * carried

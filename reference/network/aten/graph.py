@@ -11,12 +11,7 @@ Source: torch.export, https://docs.pytorch.org/docs/stable/export.html
 from __future__ import annotations
 
 import collections
-import contextlib
-import io
-import logging
 import re
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +19,8 @@ import torch
 from torch import fx, nn
 
 from reference.errors import InputError, one_line, own_line
+from reference.network.aten import loose, turned
+from reference.network.aten.calls import Calls, check_rank, check_type, functional, name_of, plain_name, silence
 from reference.network.aten.foreign import Expression, expressed, written
 from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Shape, Stored, Tensor, UnsupportedError, Writer
@@ -54,7 +51,7 @@ def read_exported(root: nn.Module, shape: Shape, *, foreign: bool = False, dtype
     """
     dtype = dtype or next((one.dtype for one in root.parameters()), torch.float32)
     try:
-        with _silence():
+        with silence():
             program = _export(root, torch.zeros(shape, dtype=dtype))
             program = program.run_decompositions({}) if functional else program
     except Exception as error:  # a foreign forward() raises what it likes, and torch.export too
@@ -79,20 +76,6 @@ def _export(module: nn.Module, x: torch.Tensor) -> Any:
     return export(module, (x,), strict=False)
 
 
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """What torch.export has to say is in the exceptions that it raises; it prints graphs, too."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(
-                io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _first(error: BaseException) -> str:
     """The beginning of a long message: what follows is advice on how to export."""
     if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
@@ -107,7 +90,7 @@ class _Reader:
         self._stored = dict(root.named_parameters(remove_duplicate=False)) | dict(
             root.named_buffers(remove_duplicate=False))
         self._graph, self._signature, self._shape = program.graph, program.graph_signature, shape
-        self._writer = Writer({name: Stored(name, one) for name, one in root.named_buffers()}, foreign)
+        self._writer = Writer({name: Stored(name, one) for name, one in root.named_buffers()}, shape, foreign)
         self._constants, self._foreign = program.constants, foreign
         #: the only name of each parameter, and how many calls take it
         self._names = {id(one): name for name, one in root.named_parameters()}
@@ -115,6 +98,7 @@ class _Reader:
         self._shared: list[tuple[Any, nn.Parameter]] = []
         self._real = next((one.dtype for one in root.parameters()), torch.float32)
         self._values: dict[fx.Node, Any] = {}
+        self._write = Calls(self._writer, foreign, self._values).write
         self._obstacles: list[str] = []
         self._calls = collections.Counter(_path(node) for node in self._graph.nodes if _is_call(node))
 
@@ -159,7 +143,8 @@ class _Reader:
     def _share(self, node: fx.Node) -> None:
         """A parameter that several calls take is a layer of its own, whose output they take."""
         of = self._values[node]
-        if isinstance(of, Stored) and isinstance(of.value, nn.Parameter) and self._users[id(of.value)] > 1:
+        if isinstance(of, Stored) and isinstance(of.value, nn.Parameter) and self._users[id(of.value)] > 1 and any(
+                plain_name(user) in loose.OWN for user in node.users):
             shared = next((one for one, known in self._shared if known is of.value), None)
             if shared is None:
                 self._writer.base = f"{of.name}.shared"
@@ -175,8 +160,12 @@ class _Reader:
             self._obstacles.append(f"it gives {len(user)} outputs, supported is one tensor")
             return None
         found = self._values.get(outputs[0])
-        if not isinstance(found, Tensor):
-            self._obstacles.append("its output is nothing that it has computed")
+        if not isinstance(found, Tensor) or not found.images:
+            self._obstacles.append("its output is nothing that it has computed of its input")
+        elif self._obstacles:
+            pass
+        elif found.at or (found.shape[:1] != self._shape[:1] and not self._foreign):
+            self._obstacles.append(f"its output has the shape {found.shape}: its first dimension must be the images'")
         return found
 
     def _call(self, node: fx.Node) -> None:
@@ -200,14 +189,15 @@ class _Reader:
                     return
                 except UnsupportedError as last:
                     why = f": {last}"
-            self._obstacle(node, f"{_name(node)}{why}")
+            self._obstacle(node, f"{name_of(node)}{why}")
 
     def _as_call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The call as it is, a layer or a part of one; who uses what it overwrites sees what was written."""
         overwritten = rule_of(node.target)[1]
         if overwritten and isinstance(args[0], Stored):
             raise UnsupportedError(f"it changes '{args[0].name}'")
-        found = expressed(_functional(node.target) or node.target, args, kwargs, node.meta.get("val"))
+        args, kwargs = torch.utils._pytree.tree_map(_as_taken, (args, kwargs))
+        found = expressed(functional(node.target) or node.target, args, kwargs, node.meta.get("val"))
         made = written(self._writer, found, self._real)
         if overwritten:
             self._overwrite(node.args[0], made)  # type: ignore[arg-type]
@@ -223,14 +213,14 @@ class _Reader:
             try:
                 if not isinstance(of, Expression):
                     taken: Any = fx.node.map_arg((source.args, source.kwargs), self._given)
-                    of = expressed(_functional(source.target), taken[0], taken[1], source.meta.get("val"))
+                    of = expressed(functional(source.target), taken[0], taken[1], source.meta.get("val"))
                 self._writer.base = self._base(node)
                 self._values[node] = written(self._writer, of.part(number), self._real)
                 return
             except UnsupportedError:
                 pass
         if found is None and node.users:
-            self._obstacle(node, f"{_name(node.args[0])}, of whose outputs number {number} is taken")  # type: ignore[arg-type]
+            self._obstacle(node, f"{name_of(node.args[0])}, of whose outputs number {number} is taken")  # type: ignore[arg-type]
         self._values[node] = found
 
     def _written(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
@@ -239,17 +229,15 @@ class _Reader:
             # The counter of a batch normalisation, which has it itself
             if args[0].name.endswith("num_batches_tracked") and tuple(args[1:]) == (1,):
                 return args[0]
+            if not args[0].name and all(loose.is_constant(one) for one in loose.leaves((args, kwargs))):
+                # Of a tensor that forward makes, all of whose views see it
+                return loose.constant(self._writer, node.target, args, kwargs)
             raise UnsupportedError(f"it changes '{args[0].name}'")
-        _check_type(node)
-        _check_rank(node, args)
+        check_type(node)
+        check_rank(node, args)
         if self._foreign and not _is_real(node):
             raise UnsupportedError("it gives no real numbers")
-        if rule and args and isinstance(args[0], Stored):
-            raise UnsupportedError("a stored tensor as an operand")
-        if rule is None:
-            found = self._apart(node)
-        else:
-            found = rule(self._writer, *args, **{key: one for key, one in kwargs.items() if key not in _NO_NUMBERS})
+        found = self._write(node, rule, args, kwargs)
         if written_over and node.args and isinstance(node.args[0], fx.Node):
             self._overwrite(node.args[0], found)
         return found
@@ -260,54 +248,6 @@ class _Reader:
         for one, known in self._values.items():
             if known == before:
                 self._values[one] = value
-
-    def _apart(self, node: fx.Node) -> Any:
-        """By PyTorch's decompositions, on tensors that do not exist."""
-        from torch._decomp import core_aten_decompositions
-        from torch.fx.experimental.proxy_tensor import make_fx
-
-        operation = _functional(node.target)
-        if operation is None:
-            raise UnsupportedError("there is no such operation in exchange files")
-        nodes = list(node.all_input_nodes)
-        values = [self._values[one] for one in nodes]
-        if not all(isinstance(one, (Tensor, Stored)) for one in values):
-            raise UnsupportedError("there is no such operation in exchange files")
-
-        def call(*tensors: torch.Tensor) -> Any:
-            known = dict(zip(nodes, tensors, strict=True))
-            own: Any = fx.node.map_arg((node.args, node.kwargs), lambda one: known[one])
-            return operation(*own[0], **own[1])
-
-        examples = [torch.empty(one.meta["val"].shape, dtype=one.meta["val"].dtype) for one in nodes]
-        try:
-            with _silence(), torch.no_grad():
-                table: Any = core_aten_decompositions()
-                graph = make_fx(call, table, tracing_mode="fake")(*examples).graph
-        except Exception:  # what PyTorch cannot take apart
-            raise UnsupportedError("there is no such operation in exchange files") from None
-        places = (one for one in graph.nodes if one.op == "placeholder")
-        known: dict[fx.Node, Any] = dict(zip(places, values, strict=True))
-        base = self._writer.base
-        for one in graph.nodes:
-            if one.op == "output":
-                return fx.node.map_arg(one.args[0], known.__getitem__)
-            if one.op == "placeholder":
-                continue
-            own: Any = fx.node.map_arg((one.args, one.kwargs), known.__getitem__)
-            if "getitem" in str(one.target):
-                known[one] = own[0][0][own[0][1]]
-                continue
-            rule, written_over = rule_of(one.target)
-            if rule is None or written_over or one.op != "call_function":
-                inner = "" if one.target is operation else f" (its part {_name(one)})"
-                raise UnsupportedError(f"there is no such operation in exchange files{inner}")
-            _check_type(one)
-            _check_rank(one, own[0])
-            self._writer.base = f"{base}.{one.name}"
-            self._writer.rewritten()
-            known[one] = rule(self._writer, *own[0], **{k: v for k, v in own[1].items() if k not in _NO_NUMBERS})
-        raise AssertionError("a graph without output")
 
     def _base(self, node: fx.Node) -> str:
         """The module's path, where it is the only call of its module; else path, operation and number."""
@@ -325,17 +265,16 @@ class _Reader:
             node.meta.get("val"))
 
 
-#: Arguments of a call that say nothing of numbers
-_NO_NUMBERS = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"}
-
-
-def _check_type(node: fx.Node) -> None:
-    """Refuse another element type than the input's, which would round otherwise."""
-    types = {one.meta["val"].dtype for one in (node, *node.all_input_nodes)
-             if isinstance(one.meta.get("val"), torch.Tensor) and one.meta["val"].is_floating_point()}
-    if len(types) > 1:
-        found = " and ".join(sorted(str(one) for one in types))
-        raise UnsupportedError(f"it computes in {found}, supported is one type")
+def _as_taken(value: Any) -> Any:
+    """A tensor as a call takes it: of what all images share that of the first image; images where they are there."""
+    if isinstance(value, Tensor) and not value.images:
+        whole = Tensor(value.name, (0, *value.shape))
+        return Expression(torch.ops.aten.select.int, [whole, 0, 0], {}, torch.empty(value.shape, device="meta"))
+    if isinstance(value, Tensor) and value.at:
+        order = [turned.there(axis, value.at) for axis in range(len(value.shape))]
+        return Expression(torch.ops.aten.permute.default, [turned.images_first(value), order], {},
+                          torch.empty(value.shape, device="meta"))
+    return value
 
 
 def _is_real(node: fx.Node) -> bool:
@@ -343,21 +282,6 @@ def _is_real(node: fx.Node) -> bool:
     found = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
     return all(one[0].is_floating_point() if isinstance(one, (tuple, list)) else one.is_floating_point()
                for one in found if one is not None)
-
-
-def _functional(target: Any) -> Any:
-    """The same operation that gives a new tensor; None of what is no operation of ATen."""
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
-        return target if isinstance(target, torch._ops.OpOverload) else None
-    packet = getattr(torch.ops.aten, target._schema.name.partition("::")[2].removesuffix("_"), None)
-    return getattr(packet, target._overloadname, None)
-
-
-def _check_rank(node: fx.Node, args: Any) -> None:
-    """Refuse an image that is alone, without a batch."""
-    wanted = re.search("([12])d$", _name(node).removesuffix("_"))
-    if wanted and args and isinstance(args[0], Tensor) and len(args[0].shape) != int(wanted[1]) + 2:
-        raise UnsupportedError(f"an input of the shape {args[0].shape}: one with a dimension of images is supported")
 
 
 def _is_call(node: fx.Node) -> bool:
@@ -371,13 +295,6 @@ def _path(node: fx.Node) -> str:
     """Of the innermost module that calls it."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return re.sub(r"[^A-Za-z0-9_.-]", "_", stack[-1][0].split("@")[0]) if stack else ""
-
-
-def _name(node: fx.Node) -> str:
-    """As users write it."""
-    target = node.target
-    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else str(
-        getattr(target, "__name__", target))
 
 
 def line_of(node: fx.Node) -> str:

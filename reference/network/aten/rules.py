@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -43,21 +44,34 @@ def linear(w: Writer, x: Tensor, weight: Stored, bias: Stored | None = None) -> 
 def matmul(w: Writer, one: Any, other: Any, suffix: str = "") -> Tensor:
     a: Any = getattr(one, "shape", ())
     b: Any = getattr(other, "shape", ())
-    both = isinstance(one, Tensor) and isinstance(other, Tensor)
-    if not both or len(a) != len(b) or a[:-2] != b[:-2] or len(a) < 3:
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or min(len(a), len(b)) < 3 or (
+            len(a) != len(b) and a[0] != b[0]):
         raise UnsupportedError("a product of other than two computed tensors (..., m, k) and (..., k, n)")
-    return w.add(Matmul(), [one, other], (*a[:-1], b[-1]), suffix)
+    count: Any = np.broadcast_shapes(*((x[0], *[1] * (max(len(a), len(b)) - len(x)), *x[1:-2]) for x in (a, b)))
+    left, right = (broadcast(w, x, (*count, *x.shape[-2:])) for x in (one, other))
+    return w.add(Matmul(), [left, right], (*count, a[-2], b[-1]), suffix)
+
+
+def broadcast(w: Writer, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Repeated to a shape of as many dimensions, or of more behind the images."""
+    whole = w.reshape(x, (x.shape[0], *[1] * (len(shape) - len(x.shape)), *x.shape[1:]))
+    kept = [-1 if n == m else n for n, m in zip(shape, whole.shape, strict=True)]
+    return shapes.expanded(w, whole, kept, suffix="expand")
 
 
 def attention(w: Writer, query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
               is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Tensor:
     """Its definition: softmax of the scaled products along the keys, times the values."""
-    for what, found in (("attn_mask", attn_mask), ("is_causal", is_causal), ("enable_gqa", enable_gqa)):
-        only(what, found, None, False)
+    for what, given in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        only(what, given, False)
+    if attn_mask is not None and not isinstance(attn_mask, Tensor):
+        raise UnsupportedError("attn_mask of marks")
     w.rewritten()
     scores = matmul(w, query, w.transpose(key, -2, -1), "scores")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = w.binary("multiply", scores, factor, "scaled")
+    if attn_mask is not None:
+        scores = w.binary("add", scores, attn_mask, "masked")
     found = along(nn.Softmax)(w, scores, -1, suffix="weights")
     if dropout_p:
         found = w.add(nn.Dropout(dropout_p), [found], found.shape, "dropout")
@@ -126,6 +140,28 @@ def reduced(kind: str) -> Rule:
         return (found, None) if kind in ("max", "min") else found
 
     return rule
+
+
+def variance(w: Writer, x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: Any = 1) -> Tensor:
+    """The mean of the squared distances from the mean, or of their sum over as many less some."""
+    correction = int(unbiased) if unbiased is not None else correction
+    dims = list(range(1, len(x.shape))) if dim is None else dim
+    middle = w.binary("subtract", x, reduced("mean")(w, x, dims, True), "centred")
+    square = w.add(pointwise.LAYERS["square"][0](), [middle], x.shape, "square")
+    found: Tensor = reduced("mean")(w, square, dims, keepdim)
+    count = math.prod(x.shape[d] for d in (dims if isinstance(dims, (list, tuple)) else [dims]))
+    w.rewritten()
+    return w.binary("multiply", found, count / (count - correction), "unbiased") if correction else found
+
+
+def norm(w: Writer, x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, **named: Any) -> Tensor:
+    """The root of the sum of squares."""
+    only("ord", order, 2, 2.0)
+    square = w.add(pointwise.LAYERS["square"][0](), [x], x.shape, "square")
+    found = reduced("sum")(w, square, list(range(1, len(x.shape))) if dim is None else dim, keepdim)
+    w.rewritten()
+    return w.add(pointwise.LAYERS["sqrt"][0](), [found], found.shape, "root")
 
 
 def along(layer: type[nn.Module]) -> Rule:
@@ -256,6 +292,7 @@ def _rows() -> dict[str, Rule]:
         "slice": shapes.taken, "select": shapes.selected, "unbind": shapes.unbound, "chunk": shapes.chunked,
         **dict.fromkeys(("split", "split_with_sizes"), shapes.split),
         "narrow": lambda w, x, dim, start, length: shapes.taken(w, x, dim, start, start + length),
+        "index": shapes.indexed, "index_select": shapes.index_selected,
         "expand": shapes.expanded, "flip": shapes.flipped, "roll": shapes.rolled,
         "pixel_shuffle": shapes.shuffled, "pixel_unshuffle": shapes.unshuffled,
         **{kind: reduced(kind) for kind in ("amax", "amin", "max", "mean", "min", "sum")},
@@ -270,6 +307,9 @@ def _rows() -> dict[str, Rule]:
         "neg": negative, "pow": power,
         **dict.fromkeys(("contiguous", "clone", "alias", "to", "_to_copy", "type_as", "lift_fresh", "lift_fresh_copy",
                          "positive"), same),
+        "repeat": shapes.repeated,
+        "var": variance, "linalg_vector_norm": norm,
+        "reshape_as": lambda w, x, other: w.reshape(x, other.shape, None, ""),
         "view_as": lambda w, x, other: w.reshape(x, other.shape, None, ""),
     }
 

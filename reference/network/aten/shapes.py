@@ -7,10 +7,11 @@ import itertools
 import math
 from typing import Any
 
+import torch
 from torch import nn
 
-from reference.network.aten.writing import Tensor, UnsupportedError, Writer
-from reference.network.layers import Concat, Expand, Flip, Roll, Slice
+from reference.network.aten.writing import Stored, Tensor, UnsupportedError, Writer
+from reference.network.layers import Concat, Expand, Flip, IndexSelect, Roll, Slice
 
 
 def reshaped(w: Writer, x: Tensor, sizes: Any, *_: Any) -> Tensor:
@@ -113,7 +114,7 @@ def rolled(w: Writer, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     return w.add(Roll(tuple(shifts), tuple(dims)), [x], x.shape)
 
 
-def expanded(w: Writer, x: Tensor, sizes: Any, **_: Any) -> Tensor:
+def expanded(w: Writer, x: Tensor, sizes: Any, suffix: str = "", **_: Any) -> Tensor:
     """Dimensions of one number, none of them new; one that stays what it is may be of any length."""
     if len(sizes) != len(x.shape) or sizes[0] not in (-1, x.shape[0]):
         raise UnsupportedError(f"the shape {x.shape} repeated to {list(sizes)}: as many dimensions are supported, and "
@@ -122,7 +123,19 @@ def expanded(w: Writer, x: Tensor, sizes: Any, **_: Any) -> Tensor:
     if all(m in (-1, n) for n, m in pairs):
         return x
     return w.add(Expand(tuple(-1 if m == n else m for n, m in pairs)), [x],
-                 (x.shape[0], *(n if m == -1 else m for n, m in pairs)))
+                 (x.shape[0], *(n if m == -1 else m for n, m in pairs)), suffix)
+
+
+def repeated(w: Writer, x: Tensor, times: Any) -> Tensor:
+    """Each dimension so many times, but the images."""
+    if len(times) != len(x.shape) or times[0] != 1:
+        raise UnsupportedError(f"the shape {x.shape} {list(times)} times: as many dimensions are supported, and the "
+                               "images once")
+    pairs = list(zip(times[1:], x.shape[1:], strict=True))
+    apart = w.reshape(x, (x.shape[0], *itertools.chain(*((1, n) if m > 1 else (n,) for m, n in pairs))))
+    whole = expanded(w, apart, [-1, *itertools.chain(*((m, -1) if m > 1 else (-1,) for m, _ in pairs))],
+                     suffix="expand")
+    return w.reshape(whole, (x.shape[0], *(n * m for n, m in zip(x.shape[1:], times[1:], strict=True))))
 
 
 def shuffled(w: Writer, x: Tensor, factor: int) -> Tensor:
@@ -133,3 +146,29 @@ def shuffled(w: Writer, x: Tensor, factor: int) -> Tensor:
 def unshuffled(w: Writer, x: Tensor, factor: int) -> Tensor:
     n, c, height, width = x.shape
     return w.add(nn.PixelUnshuffle(factor), [x], (n, c * factor**2, height // factor, width // factor))
+
+
+def indexed(w: Writer, x: Tensor, indices: Any) -> Tensor:
+    """Integers that depend on nothing as the index of one dimension, and of any shape."""
+    found = [(axis, one) for axis, one in enumerate(indices) if one is not None]
+    if len(found) != 1 or not isinstance(found[0][1], Stored) or found[0][1].value.dtype.is_floating_point:
+        raise UnsupportedError("other indices than integers that are the same for all images, of one dimension")
+    axis, index = found[0][0], found[0][1].value
+    if axis == 0 or index.dtype == torch.bool:
+        raise UnsupportedError("indices of the images, or marks")
+    w.reads([found[0][1].name] if found[0][1].name else [])
+    y = _selected(w, x, axis, index.reshape(-1))
+    return w.reshape(y, (*x.shape[:axis], *index.shape, *x.shape[axis + 1:]))
+
+
+def index_selected(w: Writer, x: Tensor, dim: int, index: Any) -> Tensor:
+    if not isinstance(index, Stored):
+        raise UnsupportedError("an index that depends on the input")
+    return _selected(w, x, dim % len(x.shape), index.value.reshape(-1))
+
+
+def _selected(w: Writer, x: Tensor, axis: int, index: torch.Tensor) -> Tensor:
+    chosen = tuple((index % x.shape[axis]).tolist())
+    if not 0 < len(chosen) <= IndexSelect.MOST:
+        raise UnsupportedError(f"{len(chosen)} indices, from 1 to {IndexSelect.MOST} are supported")
+    return w.add(IndexSelect(axis, chosen), [x], (*x.shape[:axis], len(chosen), *x.shape[axis + 1:]))

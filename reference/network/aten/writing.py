@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,13 +46,19 @@ class Tensor:
     Attributes
     ----------
     name : of the layer
-    shape : for the example, with the number of images
+    shape : for the example, with the number of images where it has any
     integers : the element type of an input that is none of real numbers
+    images : whether one of its dimensions are the images; else all of them share it
+    at : which dimension they are; the layer's output has them first, and the others in this order
+    whole : the shape whose first dimensions are one in `shape`; `at` is of it
     """
 
     name: str
     shape: Shape
     integers: torch.dtype | None = None
+    images: bool = True
+    at: int = 0
+    whole: Shape | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,9 @@ class Writer:
     ----------
     base : name of the layer that the operation at hand is, where it is one
     line : where the module calls it, in brackets
+    input : the model's
+    batch : its images
+    lifted : what the layers of parameters that are operands give, by the names of the parameters
 
     Parameters
     ----------
@@ -106,8 +116,9 @@ class Writer:
     foreign : what has no rule is written, too, as calls (`reference.network.aten.foreign`)
     """
 
-    def __init__(self, buffers: Mapping[str, Stored], foreign: bool = False) -> None:
-        self.foreign = foreign
+    def __init__(self, buffers: Mapping[str, Stored], shape: Shape, foreign: bool = False) -> None:
+        self.foreign, self.input, self.batch = foreign, Tensor(INPUT, shape), shape[0]
+        self.lifted: dict[str, Tensor] = {}
         self.base, self.line, self._buffers = "", "", buffers
         self._layers: list[tuple[str, nn.Module]] = []
         self._inputs: dict[str, tuple[str, ...]] = {}
@@ -131,7 +142,8 @@ class Writer:
         """
         if not all(isinstance(one, Tensor) for one in inputs):
             raise UnsupportedError("a number or a stored tensor as an operand")
-        if not 1 <= len(shape) <= MOST or any(one.shape[0] != shape[0] for one in inputs):
+        is_view = isinstance(layer, Reshape)
+        if not 1 <= len(shape) <= MOST or any(one.shape[0] != shape[0] and not is_view for one in inputs):
             raise UnsupportedError(f"the shape {shape}: one to {MOST} dimensions are supported, of which the first "
                                    "stays the images'")
         name = self._named(f"{self.base}.{suffix}" if suffix else self.base)
@@ -158,11 +170,16 @@ class Writer:
 
     def kept(self) -> tuple[Any, ...]:
         """Return what is written so far, for `back`."""
-        return (list(self._layers), dict(self._inputs), dict(self._sources), set(self._owned), self._rewritten)
+        return (list(self._layers), dict(self._inputs), dict(self._sources), set(self._owned), self._rewritten,
+                dict(self.lifted))
 
     def back(self, kept: tuple[Any, ...]) -> None:
         """Forget what was written since."""
-        self._layers, self._inputs, self._sources, self._owned, self._rewritten = kept
+        self._layers, self._inputs, self._sources, self._owned, self._rewritten, self.lifted = kept
+
+    def reads(self, names: Iterable[str]) -> None:
+        """Say that numbers of layers follow from these buffers."""
+        self._sources |= {f"{name}.": name for name in names}
 
     def counter_of(self, mean: Stored) -> Stored | None:
         """Return how often a normalisation has been trained, if it counts."""
@@ -175,7 +192,7 @@ class Writer:
     def _claimed(self, name: str, stored: dict[str, Stored]) -> str:
         """The name of the module's layer, where its parameters are the layer's own; else they have two names."""
         for one in stored.values():
-            if one.name in self._owned:
+            if one.name and one.name in self._owned:
                 raise UnsupportedError(f"layer '{one.name.rpartition('.')[0]}' is used twice; supported is each once")
         self._owned |= {one.name for one in stored.values()}
         owners = {one.name.rpartition(".")[0] for part, one in stored.items() if one.name.rpartition(".")[2] == part}
@@ -211,15 +228,21 @@ class Writer:
         """The same numbers in another shape; the extent number `left` is what is left, in images of other sizes."""
         if shape == x.shape:
             return x
-        if self.foreign and (len(shape) > MOST or shape[:1] != x.shape[:1]):
+        counts = all(one and one[0] % self.batch == 0 for one in (shape, x.shape))
+        if self.foreign and (len(shape) > MOST or not counts):
             view: Any = torch.ops.aten.reshape.default, [Reference("input", 0), list(shape)], {}
             return self.add_calls(Aten([view], None, shape, {}), [x], {})
-        if shape[:1] != x.shape[:1] or len(shape) < 2:
+        if not counts or len(shape) < 2:
             raise UnsupportedError(f"the shape {x.shape} as {shape}: the first dimension, the images', must stay")
-        if left is None:
+        before, after = x.shape[0], shape[0]
+        if before % after and after % before:
+            x = self.reshape(x, (self.batch, math.prod(x.shape) // self.batch), 1)
+            before = self.batch
+        if left is None and before == after:
             left = _merged(x.shape, shape)
         extents = [-1 if left == i else n for i, n in enumerate(shape)]
-        return self.add(Reshape(tuple(extents[1:])), [x], shape, suffix)
+        images = after // before if after >= before else -(before // after)
+        return self.add(Reshape(tuple(extents[1:]), images=images), [x], shape, suffix)
 
     def transpose(self, x: Tensor, one: int, other: int, suffix: str = "transpose") -> Tensor:
         """Two dimensions exchanged."""

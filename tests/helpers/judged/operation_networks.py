@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bridge.gradcheck.cases import CASES
 from bridge.operations import (
+    Add,
     Conv2d,
     ConvTranspose2d,
     Exp,
@@ -14,6 +15,7 @@ from bridge.operations import (
     Linear,
     Mean,
     Operation,
+    Parameter,
     Relu,
     Sigmoid,
     Spline,
@@ -30,6 +32,7 @@ FITTING: dict[str, list[Operation]] = {
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
     "expand": [Mean("narrow", (2,), True), Expand("it", (-1, 16, -1))],
     "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
+    "parameter": [Parameter("it", (4, 16, 16), inputs=("input",)), Add("sum", inputs=("first", "it"))],
     "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)]}
 #: What stands behind the convolution
 NETWORKS: dict[str, list[Operation]] = {

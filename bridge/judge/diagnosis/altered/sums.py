@@ -196,3 +196,22 @@ def _assigned(*, last: bool) -> Callable[..., Any]:
         return x.moved(store)
 
     return change
+
+
+@alters("gathered")
+def of_indices(call: Call, extents: Extents) -> Alterations:
+    """Yield numbers that are sent back to the indices that they were taken from in another way."""
+    index, axis, shape = call.arguments[:3]
+    for last, where in ((True, "last"), (False, "first")):
+        def stored(method: Any, x: Bounded, *_: Any, last: bool = last) -> Bounded:
+            def store(a: np.ndarray) -> np.ndarray:
+                whole, order = np.zeros(shape), np.arange(len(index))[:: 1 if last else -1]
+                for i in order:
+                    whole[(slice(None),) * axis + (index[i],)] = a.take(i, axis)
+                return whole
+            return x.moved(store)
+
+        yield Alteration("summed_axes", f"of equal indices the {where} one is stored, and none is added", stored)
+    for by, where in ((1, "one further"), (-1, "one before")):
+        yield Alteration("index", f"the numbers are added to the index {where}",
+                         lambda method, x, *rest, by=by: shifted(method(x, *rest), axis, by))

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: MIT
+"""Tensors whose images are not their first dimension, as attention's are: (3, n, heads, ...) or (length, n, ...).
+
+Their layers have the images first, and the other dimensions in torch's order. What is asked of a dimension is asked of
+that which it is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reference.network import pointwise
+from reference.network.aten.writing import Shape, Tensor, UnsupportedError, Writer
+
+#: A rule for tensors that may be turned, given the ordinary one
+Turned = Callable[..., Any]
+
+
+def images_first(x: Tensor) -> Tensor:
+    """Return what the layer gives."""
+    return Tensor(x.name, (x.shape[x.at], *x.shape[:x.at], *x.shape[x.at + 1:]), x.integers)
+
+
+def at(x: Any, axis: int) -> Any:
+    """Return the output of a layer as the module has it, with its images in another place."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(at(one, axis) for one in x)
+    if x is None:
+        return None
+    return Tensor(x.name, (*x.shape[1:axis + 1], x.shape[0], *x.shape[axis + 1:]), x.integers, at=axis)
+
+
+def there(axis: int, images: int) -> int:
+    """Return which dimension of the layer's output one is.
+
+    >>> [there(axis, 2) for axis in range(4)]
+    [1, 2, 0, 3]
+    """
+    return 0 if axis == images else axis + (axis < images)
+
+
+def permuted(w: Writer, rule: Any, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """All dimensions in another order."""
+    order = [one % len(x.shape) for one in dims]
+    images = order.index(x.at)
+    found = w.permute(images_first(x), [0, *(there(one, x.at) for one in order if one != x.at)])
+    return at(found, images)
+
+
+def exchanged(w: Writer, rule: Any, x: Tensor, one: int = -2, other: int = -1) -> Tensor:
+    order = list(range(len(x.shape)))
+    order[one], order[other] = order[other], order[one]
+    if x.at == 0 and order[0] == 0:
+        found: Tensor = rule(w, x, one, other)
+        return found
+    return permuted(w, rule, x, order)
+
+
+def inserted(w: Writer, rule: Any, x: Tensor, dim: int) -> Tensor:
+    """A dimension of one number; one before the images is behind them in the layer."""
+    dim %= len(x.shape) + 1
+    images = x.at + (dim <= x.at)
+    return at(rule(w, images_first(x), dim + 1 if dim <= x.at else dim), images)
+
+
+def stacked(w: Writer, rule: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    dim %= len(tensors[0].shape) + 1
+    if any(one.at != tensors[0].at for one in tensors):
+        raise UnsupportedError("tensors whose images are in different places")
+    images = tensors[0].at
+    found = rule(w, [images_first(one) for one in tensors], dim + 1 if dim <= images else dim)
+    return at(found, images + (dim <= images))
+
+
+def joined(w: Writer, rule: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    first = tensors[0]
+    if any(one.at != first.at for one in tensors):
+        raise UnsupportedError("tensors whose images are in different places")
+    return at(rule(w, [images_first(one) for one in tensors], there(dim % len(first.shape), first.at)), first.at)
+
+
+def along(w: Writer, rule: Any, x: Tensor, dim: Any = 0, *more: Any, **named: Any) -> Any:
+    """What is done along a dimension, which stays."""
+    return at(rule(w, images_first(x), there(dim % len(x.shape), x.at), *more, **named), x.at)
+
+
+def without(w: Writer, rule: Any, x: Tensor, dim: Any = 0, *more: Any, **named: Any) -> Any:
+    """What takes parts along a dimension, which they do not have."""
+    dim %= len(x.shape)
+    return at(rule(w, images_first(x), there(dim, x.at), *more, **named), x.at - (dim < x.at))
+
+
+def parts(w: Writer, rule: Any, x: Tensor, size: Any, dim: int = 0) -> Any:
+    return at(rule(w, images_first(x), size, there(dim % len(x.shape), x.at)), x.at)
+
+
+def reduced(w: Writer, rule: Any, x: Tensor, dim: Any = (), keepdim: bool = False, **named: Any) -> Any:
+    dims = [one % len(x.shape) for one in (dim if isinstance(dim, (list, tuple)) else [dim])]
+    found = rule(w, images_first(x), [there(one, x.at) for one in dims], keepdim, **named)
+    return at(found, x.at if keepdim else x.at - sum(one < x.at for one in dims))
+
+
+def squeezed(w: Writer, rule: Any, x: Tensor, dims: Any = None) -> Tensor:
+    chosen = [one % len(x.shape) for one in (range(len(x.shape)) if dims is None else
+                                            dims if isinstance(dims, (list, tuple)) else [dims])]
+    gone = [one for one in chosen if x.shape[one] == 1]
+    return at(rule(w, images_first(x), [there(one, x.at) for one in gone]), x.at - sum(one < x.at for one in gone))
+
+
+def _atoms(before: Shape, after: Shape) -> list[int]:
+    """Extents of which both shapes are products of neighbours.
+
+    >>> _atoms((6, 4), (2, 12))
+    [2, 3, 4]
+    """
+    def edges(shape: Shape) -> set[int]:
+        return {math.prod(shape[:i]) for i in range(1, len(shape) + 1)}
+
+    ends = sorted(edges(before) | edges(after) | {1})
+    if any(b % a for a, b in itertools.pairwise(ends)):
+        raise UnsupportedError(f"the shape {before} as {after}, which mixes the images with other dimensions")
+    return [b // a for a, b in itertools.pairwise(ends)]
+
+
+def reshaped(w: Writer, rule: Any, x: Tensor, sizes: Any, *_: Any) -> Tensor:
+    """In another shape, in which a dimension begins with the images: what is behind them there is more images."""
+    known = math.prod(n for n in sizes if n >= 0)
+    shape = tuple(math.prod(x.shape) // known if n < 0 else n for n in sizes)
+    rows = x.shape[:x.at + 1]
+    if x.at and math.prod(rows) == shape[0]:
+        # One dimension of these and the images, which linear layers leave as it is
+        found = reshaped(w, rule, x, (*rows, *shape[1:]))
+        return dataclasses.replace(found, shape=shape, whole=found.shape)
+    atoms = _atoms(x.shape, shape)
+    before = math.prod(x.shape[:x.at])
+    begin = next((i for i in range(len(atoms)) if math.prod(atoms[:i]) == before), None)
+    images = next((i for i in range(len(shape)) if math.prod(shape[:i]) == before and shape[i] >= w.batch), None)
+    if begin is None or images is None or atoms[begin] % w.batch:
+        raise UnsupportedError(f"the shape {x.shape} as {shape}, which mixes the images with other dimensions")
+    # Behind those of the images before and after
+    last, end = (next(i for i in range(begin, len(atoms) + 1) if math.prod(atoms[:i]) == many)
+                 for many in (before * x.shape[x.at], math.prod(shape[:images + 1])))
+    order = [*range(begin, last), *range(begin), *range(last, len(atoms))]
+    apart = w.reshape(images_first(x), tuple(atoms[i] for i in order))
+    turned = w.permute(apart, [order.index(i) for i in (*range(begin, end), *range(begin), *range(end, len(atoms)))])
+    return at(w.reshape(turned, (shape[images], *shape[:images], *shape[images + 1:])), images)
+
+
+def flattened(w: Writer, rule: Any, x: Tensor, start: int = 0, end: int = -1) -> Tensor:
+    start, end = start % len(x.shape), end % len(x.shape)
+    return reshaped(w, rule, x, (*x.shape[:start], math.prod(x.shape[start:end + 1]), *x.shape[end + 1:]))
+
+
+def unflattened(w: Writer, rule: Any, x: Tensor, dim: int, sizes: Any) -> Tensor:
+    dim %= len(x.shape)
+    known = math.prod(n for n in sizes if n >= 0)
+    return reshaped(w, rule, x, (*x.shape[:dim], *(x.shape[dim] // known if n < 0 else n for n in sizes),
+                                 *x.shape[dim + 1:]))
+
+
+def _alike(w: Writer, rule: Any, *args: Any, **named: Any) -> Any:
+    """What sees no dimension, or the last one or two alone, which are not the images."""
+    tensors = [one for one in args if isinstance(one, Tensor)]
+    if any((one.at, len(one.shape)) != (tensors[0].at, len(tensors[0].shape)) for one in tensors):
+        raise UnsupportedError("tensors whose images are in different places")
+    return at(rule(w, *(images_first(one) if isinstance(one, Tensor) else one for one in args), **named),
+              tensors[0].at)
+
+
+def _in_rows(w: Writer, name: str, rule: Any, args: Any, kwargs: Any, rank: int) -> Any:
+    """What is computed of tensors whose first dimensions, with the images, are one."""
+    x = [dataclasses.replace(one, shape=one.whole, whole=None) if isinstance(one, Tensor) and one.whole else one
+         for one in args]
+    if TURNED.get(name) is reshaped:
+        return written(w, name, rule, x, kwargs)
+    if name not in ALIKE or name in ("matmul", "bmm") or any(isinstance(one, Tensor) and one is given for one, given in
+                                                             zip(x, args, strict=True)):
+        raise UnsupportedError("another dimension in the place of the images'")
+    found = written(w, name, rule, x, kwargs)
+    merged = rank - len(args[0].shape) + 1
+    return dataclasses.replace(found, shape=(math.prod(found.shape[:merged]), *found.shape[merged:]), whole=found.shape)
+
+
+#: Which dimensions of the input what is left sees: the last ones of these numbers
+LAST = {"linear": 1, "layer_norm": 1, "matmul": 2, "bmm": 2, "scaled_dot_product_attention": 2}
+TURNED: dict[str, Turned] = {
+    "permute": permuted, **dict.fromkeys(("transpose", "swapaxes", "swapdims"), exchanged),
+    "t": lambda w, rule, x: permuted(w, rule, x, (1, 0)),
+    "unsqueeze": inserted, "squeeze": squeezed, "stack": stacked,
+    **dict.fromkeys(("cat", "concat", "concatenate"), joined),
+    **dict.fromkeys(("slice", "narrow", "softmax", "_softmax", "log_softmax", "_log_softmax", "index_select"), along),
+    **dict.fromkeys(("select", "unbind"), without),
+    **dict.fromkeys(("split", "split_with_sizes", "chunk"), parts),
+    **dict.fromkeys(("sum", "mean", "amax", "amin"), reduced),
+    **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_copy"), reshaped),
+    "flatten": flattened, "unflatten": unflattened,
+}
+#: These may turn a tensor that is not
+TURNING = {"permute", "transpose", "swapaxes", "swapdims", "t", "unsqueeze", "stack"}
+
+
+def turns(name: str, tensors: Sequence[Tensor]) -> bool:
+    """Return whether some are turned, or may become so."""
+    return bool(tensors) and (name in TURNING or any(one.at for one in tensors))
+
+
+def written(w: Writer, name: str, rule: Any, args: Any, kwargs: Any) -> Any:
+    """Return what an operation gives of tensors some of which are turned."""
+    w.rewritten()
+    if name.endswith("dropout") and not args[1]:
+        return args[0]
+    whole = next((one.whole for one in args if isinstance(one, Tensor) and one.whole), None)
+    if whole is not None:
+        return _in_rows(w, name, rule, args, kwargs, len(whole))
+    if name in TURNED:
+        return TURNED[name](w, rule, *args, **kwargs)
+    first = next(one for one in args if isinstance(one, Tensor))
+    if name not in ALIKE or first.at >= len(first.shape) - LAST.get(name, 0):
+        raise UnsupportedError("another dimension in the place of the images'")
+    return _alike(w, rule, *args, **kwargs)
+
+
+#: What sees no dimension but its last ones
+ALIKE = {*LAST, *pointwise.LAYERS, "add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide",
+         "neg", "pow", "dropout", "clamp", "clamp_min", "clamp_max", "hardtanh", "relu6", "elu", "selu", "celu",
+         "log_sigmoid", "contiguous", "clone", "alias", "to", "_to_copy", "type_as"}
