@@ -15,11 +15,14 @@ import torch
 from torch import nn
 
 from reference import losses
+from reference.network import layers as own_layers
 from reference.network import pointwise
 from reference.spline import Spline
 
 #: Operations of a network before those are left out whose outputs nobody takes; numbers of an output
 MOST_LAYERS, MOST_NUMBERS = 12, 20000
+#: Of an output, between images and vectors
+MOST_DIMENSIONS = 6
 #: Outputs that the next operation may take, the last ones
 RECENT = 4
 Kind = tuple[str, dict[str, Any]]
@@ -46,9 +49,9 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One operation: its name in torch.nn, `JOINS`, `FUNCTIONS` or `reference.network.pointwise`, arguments, and the
-    outputs it takes; 0 is the network's input. With ``fixed`` its weights are frozen, or its statistics the running
-    ones."""
+    """One operation: its name in torch.nn, `JOINS`, `FUNCTIONS`, `reference.network.layers` or
+    `reference.network.pointwise`, arguments, and the outputs it takes; 0 is the network's input. With ``fixed`` its
+    weights are frozen, or its statistics the running ones."""
 
     kind: str
     options: dict[str, Any]
@@ -64,7 +67,12 @@ class Layer:
         if self.kind in pointwise.LAYERS:
             layer = pointwise.LAYERS[self.kind][0](**self.options)
             return nn.Sequential(nn.Sigmoid(), layer) if self.kind in pointwise.ELEMENTARY else layer
-        made: nn.Module = (Spline if self.kind == "Spline" else getattr(nn, self.kind))(**self.options)
+        if self.kind == "windows":
+            return _of_windows(**self.options)
+        found: Any = Spline if self.kind == "Spline" else getattr(own_layers, self.kind, None) or getattr(nn, self.kind)
+        made: nn.Module = found(**self.options)
+        if self.kind == "Parameter":
+            nn.init.normal_(made.weight)  # type: ignore[arg-type]
         if self.fixed and self.kind == "BatchNorm2d":
             return made.eval()
         return made.requires_grad_(not self.fixed)
@@ -103,10 +111,10 @@ def draw_layers(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Layer
                 found = one.make()(*given)
             except (RuntimeError, ValueError):  # shapes that do not fit
                 continue
-            if 2 <= found.ndim <= 4 and len(found) == shape[0] and 0 < found.numel() <= MOST_NUMBERS:
+            if 2 <= found.ndim <= MOST_DIMENSIONS and len(found) == shape[0] and 0 < found.numel() <= MOST_NUMBERS:
                 layers.append(one)
                 known.append(found)
-    while known[-1].ndim == 3:  # no target is of three dimensions
+    while known[-1].ndim not in (2, 4):  # no target is of other dimensions
         known.pop()
         layers.pop()
     return _used(layers)
@@ -145,6 +153,7 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
         return Layer(str(rng.choice(list(JOINS))), {}, (i, j))
     flat: list[Kind] = [
         *((kind, _settings_of(rng, kind)) for kind in pointwise.LAYERS), *_reductions(rng, x), *_orders(rng, x),
+        *_moves(rng, x),
         ("PReLU", {"num_parameters": int(rng.choice([1, x.shape[1]]))}), ("Softmax", {"dim": 1}),
         ("LogSoftmax", {"dim": 1}), ("Dropout", {"p": 0.4}), ("LayerNorm", _rows(rng, x.shape)), _spline(rng, x),
         ("Linear", {"in_features": x.shape[-1], "out_features": int(rng.integers(1, 12)),
@@ -172,7 +181,8 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
         (str(rng.choice(["ZeroPad2d", "ReflectionPad2d", "ReplicationPad2d"])), sides)]
     every = flat + image if x.ndim == 4 else flat
     kind, options = every[int(rng.integers(len(every)))]
-    return Layer(kind, options, (i,), bool(rng.random() < 0.1))
+    # What nothing is computed of takes the network's input, which says how many images there are
+    return Layer(kind, options, (0 if kind == "Parameter" else i,), bool(rng.random() < 0.1))
 
 
 def _settings_of(rng: np.random.Generator, kind: str) -> dict[str, Any]:
@@ -206,6 +216,36 @@ def _orders(rng: np.random.Generator, x: torch.Tensor) -> Iterator[Kind]:
     second = int(rng.choice([n for n in range(1, 9) if count // first % n == 0]))
     rest = count // first // second
     yield "reshape", {"shape": (first, second, rest) if rng.integers(2) else (first, second * rest)}
+    third = int(rng.choice([n for n in range(1, 9) if rest % n == 0]))
+    yield "reshape", {"shape": (first, 1, second, third, rest // third)}
+
+
+def _moves(rng: np.random.Generator, x: torch.Tensor) -> Iterator[Kind]:
+    """Numbers at other places, some of them several times, in other images, and such that all images share."""
+    behind = [int(i) for i in rng.permutation(np.arange(1, x.ndim))]
+    axis, some = behind[0], tuple(behind[:int(rng.integers(1, x.ndim))])
+    n = x.shape[axis]
+    yield "Permute", {"dims": (0, *behind)}
+    start = int(rng.integers(n))
+    yield "Slice", {"dim": axis, "start": start, "stop": int(rng.integers(start + 1, n + 1)),
+                    "step": int(rng.integers(1, 3))}
+    yield "Flip", {"dims": some}
+    yield "Roll", {"dims": some, "shifts": tuple(int(i) for i in rng.integers(-9, 10, len(some)))}
+    yield "Expand", {"shape": tuple(int(rng.integers(1, 4)) if m == 1 else -1 for m in x.shape[1:])}
+    yield "IndexSelect", {"dim": axis, "indices": tuple(int(i) for i in rng.integers(0, n, rng.integers(1, 2 * n + 1)))}
+    yield "Parameter", {"shape": tuple(x.shape[1:])}
+    yield "windows", {"shape": tuple(x.shape[1:]), "dim": int(rng.integers(1, x.ndim))}
+    if x.ndim == 4:
+        yield "PixelShuffle", {"upscale_factor": 2}
+        yield "PixelUnshuffle", {"downscale_factor": 2}
+
+
+def _of_windows(shape: tuple[int, ...], dim: int) -> nn.Module:
+    """Parts of each image, as images, normalised by themselves, and back."""
+    times = shape[0]
+    inner = (math.prod(shape[1:dim]) or 1, math.prod(shape[dim:]))
+    return nn.Sequential(own_layers.Reshape(inner, images=times), nn.LayerNorm(inner[1:], 1e-3),
+                         own_layers.Reshape(shape, images=-times))
 
 
 def _rows(rng: np.random.Generator, shape: torch.Size) -> dict[str, Any]:

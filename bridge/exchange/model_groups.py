@@ -91,10 +91,10 @@ def _layer(name: str, layers: h5py.Group) -> tuple[int, Operation]:
     return index, described(KINDS[kind], name, tuple(inputs.split(",")) if inputs else (), given)
 
 
-def _value(group: h5py.Group, name: str, most: int = 64) -> Any:
-    """An attribute: a number, a text, or a few numbers, of so many bytes."""
+def _value(group: h5py.Group, name: str) -> Any:
+    """An attribute: a number, a text, or numbers."""
     value: Any = plain(group.attrs, name)
-    if value is None and group.attrs.get_id(name).get_storage_size() <= most:
+    if value is None and group.attrs.get_id(name).get_storage_size() <= 8 * MOST:
         value = tuple(np.atleast_1d(group.attrs[name]).tolist())
     return value
 
@@ -107,5 +107,5 @@ def _loss(group: h5py.Group) -> tuple[str, bool]:
                         f"{', '.join(LOSSES)} with mean or sum")
     if len(group):
         raise FileError(f"model: the loss has the member {printable(next(iter(group)))!r}, expected attributes alone")
-    given = {printable(one): _value(group, one, 8 * MOST) for one in group.attrs if one not in ("type", "reduction")}
+    given = {printable(one): _value(group, one) for one in group.attrs if one not in ("type", "reduction")}
     return described_loss(kind, given, reduction == "mean").text, reduction == "mean"

