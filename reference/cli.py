@@ -194,6 +194,10 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
         "known operations (default: the three convolutions above)",
     )
     group.add_argument(
+        "--output", metavar="WHICH", type=lambda text: int(text) if text.isdecimal() else text,
+        help="which output is trained, where the module gives several: a number from 0, or a name",
+    )
+    group.add_argument(
         "--loss", metavar="LOSS", default="mse", help=f"one of {', '.join(LOSSES)}, perhaps with settings, "
         '"huber delta=0.5" (default mse, the squared differences of output and target, which version 1 of the file has)'
     )

@@ -123,7 +123,7 @@ class _Work:
         self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size,
                                            settings.shape if self.own is None else self.own.shape[1:],
                                            settings.batch if self.own is None else self.own.shape[0],
-                                           0 if self.own is None else self.own.integers)
+                                           0 if self.own is None else self.own.integers, settings.output)
         channels = first_channels(self.layers) if settings.shape is None else settings.shape[0]
         self.input_shape: tuple[int, ...] = (settings.batch, channels, *size) if self.own is None else self.own.shape
         self.shapes = output_shapes(self.layers, self.input_shape)

@@ -16,6 +16,7 @@ from torch import nn
 
 from reference.errors import InputError, one_line, own_line
 from reference.network.layers import Layers, run
+from reference.network.outputs import Which
 from reference.network.proof import Shape, sizes
 from reference.network.reading import read
 
@@ -66,6 +67,7 @@ class VariedCNN(nn.Module):
 def build_layers(
     model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int],
     sample: tuple[int, ...] | None = None, batch: int = 2, integers: int = 0,
+    output: Which | None = None,
 ) -> Layers:
     """Make the module and read it.
 
@@ -81,6 +83,7 @@ def build_layers(
     sample : of one of the inputs, where they are no images of the first convolution's channels, or of another shape
     batch : number of images
     integers : one more than the largest of the inputs, where these are integers
+    output : which one, where the module gives several
 
     Returns
     -------
@@ -95,7 +98,7 @@ def build_layers(
     module = _call_factory(_find_factory(model), seed, dtype)
     example = (batch, *(sample or (channels_of(module), *size)))
     layers = read(module, lambda found: _small_shapes(found, size, sample), example, foreign=True,
-                  integers=integers)
+                  integers=integers, output=output)
     if not any(True for _, layer in layers for _ in layer.parameters()):
         raise InputError("the model has no parameters, expected one or more: the steps of a fixture train them")
     return layers

@@ -62,6 +62,8 @@ class ExportSettings:
         convolution.
     model : "package.module:factory", a callable without arguments, or None
         What makes the module; :class:`reference.model.ThreeLayerCNN` where None.
+    output : None, a number or a name
+        Which output is trained, where the module gives several: see `reference.network.outputs`.
     precision : "float32" or "float64"
         What everything is computed in.
     oracle_steps : int or None
@@ -106,6 +108,7 @@ class ExportSettings:
     threads: int | None = None
     probe: bool = False
     shape: tuple[int, ...] | None = None
+    output: int | str | None = None
 
     def __post_init__(self) -> None:
         self._check_own()

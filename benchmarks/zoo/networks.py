@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from reference.network.outputs import of_output
+
 Shape = tuple[int, ...]
 
 
@@ -28,6 +30,7 @@ class Entry:
     call : name of its class or function, perhaps behind dots
     args, named : of the call
     shape : of an input
+    output : which one is trained, where it gives several
     """
 
     package: str
@@ -35,6 +38,7 @@ class Entry:
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = field(default_factory=dict)
     shape: Shape = (2, 3, 64, 64)
+    output: int | None = None
 
     @property
     def name(self) -> str:
@@ -60,7 +64,7 @@ class Entry:
         for one in module.modules():
             if isinstance(one, nn.modules.dropout._DropoutNd):
                 one.p = 0.0
-        return module.train()
+        return module.train() if self.output is None else of_output(module.train(), self.output)
 
 
 def _declare_detection() -> None:
@@ -127,7 +131,7 @@ def _medical() -> Iterator[Entry]:
     nets, plane = "monai.networks.nets", (2, 1, 32, 32)
     two = {"spatial_dims": 2, "in_channels": 1, "out_channels": 2}
     yield Entry(nets, "BasicUNet", (), {**two, "features": (8, 8, 16, 16, 16, 8)}, plane)
-    yield Entry(nets, "BasicUNetPlusPlus", (), {**two, "features": (8, 8, 16, 16, 16, 8)}, plane)
+    yield Entry(nets, "BasicUNetPlusPlus", (), {**two, "features": (8, 8, 16, 16, 16, 8)}, plane, 0)
     yield Entry(nets, "UNet", (), {**two, "channels": (8, 16, 32), "strides": (2, 2), "num_res_units": 1}, plane)
     yield Entry(nets, "AttentionUnet", (), {**two, "channels": (8, 16, 32), "strides": (2, 2)}, plane)
     yield Entry(nets, "SegResNet", (), {**two, "init_filters": 8}, plane)
@@ -141,7 +145,7 @@ def _medical() -> Iterator[Entry]:
     yield Entry(nets, "UNETR", (), {**two, "img_size": 32, "feature_size": 4, "hidden_size": 16, "mlp_dim": 32,
                                     "num_heads": 2}, plane)
     yield Entry(nets, "ViT", (1, 32, 8), {"hidden_size": 16, "mlp_dim": 32, "num_layers": 2, "num_heads": 2,
-                                          "spatial_dims": 2}, plane)
+                                          "spatial_dims": 2}, plane, 0)
 
 
 def _restoration() -> Iterator[Entry]:

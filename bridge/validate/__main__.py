@@ -85,6 +85,8 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--size", metavar="HxW", help="height x width of the images in pixels, or one number for "
                        "both (default 1024)")
     group.add_argument("--shape", metavar="C,H,W", help="channels, height and width of one image, in place of --size")
+    group.add_argument("--output", metavar="WHICH", help="which output is trained, where the module gives several: a "
+                       "number from 0, or a name")
     group.add_argument("--batch", type=int, metavar="N", help="images in a batch (default 2)")
     group.add_argument("--steps", type=int, metavar="K", help="training steps, each with its own batch (default 3; "
                        "with --sizes 1)")

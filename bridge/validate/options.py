@@ -12,7 +12,7 @@ from bridge.report.outputs import Judging, OutputFiles
 
 #: Options that are handed on to ``reference.export`` as they are
 EXPORT_OPTIONS = ("size", "shape", "batch", "steps", "seed", "lr", "momentum", "dampening", "weight_decay", "reduction",
-                  "image", "model", "loss", "optimizer", "schedule")
+                  "image", "model", "output", "loss", "optimizer", "schedule")
 #: What a device with transforms=yes may compute
 TRANSFORMS = ("fft", "winograd")
 #: Where they are not asked for
@@ -46,6 +46,7 @@ class Options:
     reduction: str | None = None
     image: str | None = None
     model: str | None = None
+    output: str | None = None
     loss: str | None = None
     optimizer: str | None = None
     schedule: str | None = None

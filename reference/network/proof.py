@@ -23,6 +23,7 @@ from torch import nn
 
 from reference.errors import InputError, one_line
 from reference.network.layers import Layers, run
+from reference.network.outputs import only_output
 
 Shape = tuple[int, ...]
 #: Heights and widths that are tried: U-Nets want multiples of powers of 2; few pixels are fast
@@ -167,7 +168,7 @@ class _Twin:
         with torch.inference_mode(not gradients):
             try:
                 # What works in place cannot change where gradients begin
-                output = call(start.clone())
+                output = only_output(call(start.clone()))
             except Exception as error:  # whatever a foreign forward() raises
                 raise InputError(f"{who} fails on {where}: {one_line(error)}") from error
         if not gradients or not isinstance(output, torch.Tensor):

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from reference.errors import InputError, one_line
 from reference.network.hyperparameters import is_operation
 from reference.network.layers import Layers
+from reference.network.outputs import Which, of_output
 from reference.network.proof import Shape, prove
 from reference.network.trace import trace
 
@@ -31,7 +32,7 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 
 
 def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape | None = None, *,
-         foreign: bool = False, integers: int = 0) -> Layers:
+         foreign: bool = False, integers: int = 0, output: Which | None = None) -> Layers:
     """Return the layers of a module, and proof that they are all of it.
 
     Parameters
@@ -43,6 +44,7 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
     foreign : operations that exchange files lack are read, too, as calls of ATen: for the example and its number of
         images alone, and for the modes that the module is in
     integers : one more than the largest of the inputs, where these may be integers: read as such if not as real numbers
+    output : which one, where it gives several
 
     Returns
     -------
@@ -64,6 +66,8 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
     """
     with _random_numbers_kept(), torch.inference_mode(False), torch.enable_grad():
         _check_module(module)
+        if output is not None:
+            module = of_output(module, output)
         try:
             layers = _found(module, trace)
         except InputError as error:

@@ -131,6 +131,31 @@ def test_what_all_images_share_and_images_elsewhere(name: str) -> None:
         assert not constant.weight.requires_grad and constant.weight.flatten().tolist() == [2.25, 3.25]
 
 
+class Several(nn.Module):
+    """Outputs in a dictionary and a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = conv(2, 2), conv(2, 1)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        y = self.a(x).relu()
+        return {"y": self.b(y), "more": [y, None, 3]}
+
+
+def test_one_of_several_outputs_is_chosen() -> None:
+    """By its number or its name; one alone in a list is the output."""
+    for which in (0, "y"):
+        layers = read(Several(), lambda _: [SHAPE, (3, *SHAPE[1:])], SHAPE, output=which)
+        assert [hyperparameters(*one)[0] for one in layers][-3:] == ["conv2d", "relu", "conv2d"]
+    for which, why in ((2, "^output 2: it gives 2, expected a number from 0 to 1$"),
+                       ("z", r"^output 'z': it gives \['y', 'more'\]$"), (None, r"2 outputs, .* say which \(output\)")):
+        with pytest.raises(InputError, match=why):
+            read(Several(), lambda _: [SHAPE], SHAPE, output=which)
+    module = Written(lambda m, x: [m.a(x) * 2], a=conv(2, 2))
+    assert [name for name, _ in read(module, lambda _: [SHAPE], SHAPE)] == ["a", "mul"]
+
+
 def test_infinite_numbers_are_no_parameter() -> None:
     module = Written(lambda m, x: m.a(x) + m.mask, a=conv(2, 2), mask=nn.Buffer(torch.tensor(-torch.inf)))
     with pytest.raises(InputError, match="a tensor with infinite numbers as an operand"):

@@ -185,8 +185,8 @@ class Network:
 
     @classmethod
     def from_torch(cls, module: nn.Module, *, dtype: str | None = None, loss: str = "mse", reduction: str = "mean",
-                   example: tuple[int, ...] | None = None, device: str = "cpu", keep_activations: Keep = True
-                   ) -> Network:
+                   example: tuple[int, ...] | None = None, output: int | str | None = None, device: str = "cpu",
+                   keep_activations: Keep = True) -> Network:
         """Return the network of a torch module, with copies of its parameters and buffers.
 
         The module is what consists of the operations of `bridge.operations`, or can be written with them: chains,
@@ -210,6 +210,7 @@ class Network:
         reduction : "mean" or "sum"
         example : the shape of an input, where torch.fx alone cannot read the module, or it takes no square images of
             a usual size
+        output : which one, where it gives several: a number from 0, or the key or attribute of what it gives
         device, keep_activations : as of `Network`
 
         Raises
@@ -226,7 +227,7 @@ class Network:
         except FileError as error:
             raise ArgumentError(str(error)) from None
         kept = kept_activations(keep_activations)
-        found = read_module(module, loss=loss, mean=reduction == "mean", shape=example)
+        found = read_module(module, loss=loss, mean=reduction == "mean", shape=example, output=output)
         network = cls(found.model, found.dtype if dtype is None else dtype, device, keep_activations=kept)
         for views in (network.parameters, network.buffers):
             for name, array in views.items():

@@ -34,7 +34,8 @@ FEW = 2**16
 SIDES = (*range(16, 65), *range(15, 0, -1), *range(72, 257, 8), 299, 320, 384, 448, 512)
 
 
-def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) -> tuple[Model, Layers]:
+def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None, output: int | str | None = None
+               ) -> tuple[Model, Layers]:
     """Return the model that a module is, and its layers of torch by name, copies on the CPU.
 
     Parameters
@@ -42,6 +43,7 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
     module : what consists of the operations of `bridge.operations`
     loss, mean : of the model
     shape : of an input that the model takes, with which torch.export reads what torch.fx cannot; None looks for one
+    output : which one, where it gives several
 
     Raises
     ------
@@ -66,7 +68,7 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None) ->
             raise InputError(str(error)) from None
 
     try:
-        layers = read(module, shapes, None if shape is None else tuple(shape))
+        layers = read(module, shapes, None if shape is None else tuple(shape), output=output)
     except InputError as error:
         raise ArgumentError(f"module: {error}") from None
     return models[-1], layers

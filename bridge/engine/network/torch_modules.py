@@ -84,12 +84,13 @@ class Original:
             return module.to(getattr(torch, dtype))
 
 
-def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, ...] | None) -> Found:
+def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, ...] | None,
+                output: int | str | None = None) -> Found:
     """Return the model of a module, and its values.
 
     Parameters
     ----------
-    module, loss, mean, shape : see `read_graph`
+    module, loss, mean, shape, output : see `read_graph`
     """
     require("torch", "from_torch takes a torch.nn.Module")
     from torch import nn
@@ -97,7 +98,7 @@ def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, .
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"module: {type(module).__qualname__}, expected torch.nn.Module")
     dtype = _element_type(module)
-    model, layers = read_graph(module, loss, mean, shape)
+    model, layers = read_graph(module, loss, mean, shape, output)
     values = {f"{name}.{kind}": value for name, layer in layers for kind, value in layer.state_dict().items()}
     frozen = tuple(f"{name}.{kind}" for name, layer in layers for kind, value in layer.named_parameters()
                    if not value.requires_grad)

@@ -54,6 +54,8 @@ def read_exported(root: nn.Module, shape: Shape, *, foreign: bool = False, dtype
         with silence():
             program = _export(root, torch.zeros(shape, dtype=dtype))
             program = program.run_decompositions({}) if functional else program
+    except InputError:
+        raise
     except Exception as error:  # a foreign forward() raises what it likes, and torch.export too
         raise InputError(f"torch.export cannot read the model for an input of the shape {shape}: "
                          f"{_first(error)}{own_line(error)}") from error
@@ -157,7 +159,7 @@ class _Reader:
         user = [one.arg.name for one in self._signature.output_specs if one.kind.name == "USER_OUTPUT"]
         outputs = [one for one in node.args[0] if getattr(one, "name", None) in user]
         if len(user) != 1 or len(outputs) != 1:
-            self._obstacles.append(f"it gives {len(user)} outputs, supported is one tensor")
+            self._obstacles.append(f"it gives {len(user)} outputs, supported is one tensor: say which (output)")
             return None
         found = self._values.get(outputs[0])
         if not isinstance(found, Tensor) or not found.images:
