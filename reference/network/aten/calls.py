@@ -81,7 +81,7 @@ class Calls:
             # Which vmap takes apart otherwise
             operation, args = torch.ops.aten.index.Tensor, (args[0], [*[None] * args[1], args[2]])
         if all(loose.is_loose(one) for one in operands):
-            return loose.of_all_images(w, operation, args, kwargs, self._run)
+            return loose.of_all_images(w, operation, args, kwargs, self.write_graph)
         if rule is None:
             return self._apart(node)
         return self._by_rule(node, rule, loose.of_images(w, name, args), kwargs)
@@ -111,9 +111,9 @@ class Calls:
                 graph = make_fx(call, table, tracing_mode="fake")(*examples).graph
         except Exception:  # what PyTorch cannot take apart
             raise UnsupportedError("there is no such operation in exchange files") from None
-        return self._run(graph, values, operation)
+        return self.write_graph(graph, values, operation)
 
-    def _run(self, graph: fx.Graph, values: list[Any], operation: Any = None) -> Any:
+    def write_graph(self, graph: fx.Graph, values: list[Any], operation: Any = None) -> Any:
         """Write the calls of a graph.
 
         Parameters
@@ -127,7 +127,7 @@ class Calls:
         for one in graph.nodes:
             if one.op == "output":
                 return fx.node.map_arg(one.args[0], known.__getitem__)
-            if one.op == "placeholder":
+            if one.op == "placeholder" or one.target is torch.ops.aten._assert_tensor_metadata.default:
                 continue
             own: Any = fx.node.map_arg((one.args, one.kwargs), known.__getitem__)
             if "getitem" in str(one.target):

@@ -92,6 +92,7 @@ class _Reader:
         self._stored = dict(root.named_parameters(remove_duplicate=False)) | dict(
             root.named_buffers(remove_duplicate=False))
         self._graph, self._signature, self._shape = program.graph, program.graph_signature, shape
+        self._parts: dict[str, nn.Module] = dict(program.graph_module.named_modules())
         self._writer = Writer({name: Stored(name, one) for name, one in root.named_buffers()}, shape, foreign)
         self._constants, self._foreign = program.constants, foreign
         #: the only name of each parameter, and how many calls take it
@@ -100,7 +101,8 @@ class _Reader:
         self._shared: list[tuple[Any, nn.Parameter]] = []
         self._real = next((one.dtype for one in root.parameters()), torch.float32)
         self._values: dict[fx.Node, Any] = {}
-        self._write = Calls(self._writer, foreign, self._values).write
+        calls = Calls(self._writer, foreign, self._values)
+        self._write, self._write_graph = calls.write, calls.write_graph
         self._obstacles: list[str] = []
         self._calls = collections.Counter(_path(node) for node in self._graph.nodes if _is_call(node))
 
@@ -115,6 +117,8 @@ class _Reader:
                 continue
             if node.op == "call_function":
                 self._call(node)
+            elif isinstance(self._parts.get(str(node.target)), fx.GraphModule):
+                self._values[node] = self._parts[str(node.target)]
             elif node.op == "get_attr":
                 self._obstacle(node, f"the tensor '{node.target}'")
         output = self._output()
@@ -158,8 +162,8 @@ class _Reader:
         node = next(one for one in self._graph.nodes if one.op == "output")
         user = [one.arg.name for one in self._signature.output_specs if one.kind.name == "USER_OUTPUT"]
         outputs = [one for one in node.args[0] if getattr(one, "name", None) in user]
-        if len(user) != 1 or len(outputs) != 1:
-            self._obstacles.append(f"it gives {len(user)} outputs, supported is one tensor: say which (output)")
+        if len(outputs) != 1:
+            self._obstacles.append(f"it gives {len(outputs)} outputs, supported is one tensor: say which (output)")
             return None
         found = self._values.get(outputs[0])
         if not isinstance(found, Tensor) or not found.images:
@@ -226,6 +230,9 @@ class _Reader:
         self._values[node] = found
 
     def _written(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        if name_of(node) == "wrap_with_autocast" and not args[2]:
+            # A part whose type nothing changes
+            return self._write_graph(args[4].graph, list(args[5:]))
         rule, written_over = rule_of(node.target)
         if written_over and isinstance(args[0], Stored):
             # The counter of a batch normalisation, which has it itself
