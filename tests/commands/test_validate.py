@@ -72,8 +72,13 @@ def test_threads_of_openmp_do_not_wait_long(tmp_path: Path, given: dict[str, str
     ["--momentum", "0.5", "--dampening", "0.25", "--weight-decay", "0.1"],
     ["--model", "tests.helpers.models:awkward"],
 ], 2))
-def test_variants_are_right(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert validate.main(["--size", "20x24", "--batch", "3", *options]) == 0, capsys.readouterr()
+def test_variants_are_right(options: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """And cnn_step has computed in the precision that was asked for."""
+    keep = ["--keep", str(tmp_path / "kept")]
+    assert validate.main(["--size", "20x24", "--batch", "3", *keep, *options]) == 0, capsys.readouterr()
+    with h5py.File(tmp_path / "kept" / "result.h5") as file:
+        assert file["steps/1/weights/0/weight" if "--model" in options else "steps/1/weights/conv1/weight"].dtype == (
+            "float64" if "float64" in options else "float32")
 
 
 class Late(Operations):
