@@ -211,3 +211,31 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "reversed subtraction": (lambda: Written(
         lambda m, x: 2 - torch.square(m.a(x)) - 3 / (m.b(x) ** 2 + 1), a=conv(2, 2), b=conv(2, 2)), IMAGES),
 }
+
+
+class Tokens(nn.Module):
+    """Attention of heads over tokens of images (n, c, h, w): a token, an embedding of places, a table of biases by
+    distance, factors of channels, windows that become images, in torch's usual ways of writing them.
+    """
+
+    def __init__(self, channels: int, side: int) -> None:
+        super().__init__()
+        places = torch.arange(side**2)
+        self.token = nn.Parameter(torch.randn(1, 1, channels))
+        self.places = nn.Parameter(torch.randn(1, side**2 + 1, channels))
+        self.table = nn.Parameter(torch.randn(2 * side**2 - 1, 2))
+        self.distance = nn.Buffer(places[:, None] - places[None, :] + side**2 - 1)
+        self.norm, self.qkv = nn.LayerNorm(channels), nn.Linear(channels, 3 * channels)
+        self.factors = nn.Parameter(torch.randn(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, c, h, w = x.shape
+        y = torch.cat([self.token.expand(n, -1, -1), x.flatten(2).mT], 1) + self.places
+        first, rest = y[:, :1], y[:, 1:]
+        q, k, v = self.qkv(self.norm(rest)).reshape(n, h * w, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
+        bias = self.table[self.distance.view(-1)].view(h * w, h * w, -1).permute(2, 0, 1)
+        heads = (q @ k.mT + bias.unsqueeze(0)).softmax(-1) @ v
+        rest = rest + self.factors * heads.transpose(1, 2).reshape(n, h * w, c)
+        windows = rest.reshape(n * 2, -1, c)
+        windows = windows - windows.mean(1, keepdim=True)
+        return (windows.view(n, h * w, c) + first).mT.reshape(x.shape)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Parameters as operands, tables, images in other places and windows as images: trained beside torch, and judged."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import bridge
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.library import extension
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.networks.exported_networks import Tokens, conv
+
+LR = 0.25
+
+
+def tokens() -> nn.Module:
+    return nn.Sequential(conv(1, 4), Tokens(4, 4), nn.Conv2d(4, 1, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_three_steps_are_torchs(device: str, dtype: str) -> None:
+    torch.manual_seed(0)
+    module = tokens().to(getattr(torch, dtype))
+    net = bridge.Network.from_torch(copy.deepcopy(module), example=(2, 1, 4, 4), device=device)
+    optimizer = torch.optim.SGD(module.parameters(), LR)
+    for _ in range(3):
+        x, target = torch.randn(2, 3, 1, 4, 4, dtype=getattr(torch, dtype))
+        optimizer.zero_grad()
+        y = module(x)
+        nn.functional.mse_loss(y, target).backward()
+        optimizer.step()
+        given = [to_device(one.numpy(), net.device) for one in (x, target)]
+        np.testing.assert_allclose(to_host(net.forward(given[0])), y.detach().numpy(), 0, CLOSE[dtype])
+        net.step(*given, lr=LR)
+    trained = net.to_torch()
+    assert isinstance(trained[1], Tokens)
+    for name, value in module.state_dict().items():
+        torch.testing.assert_close(trained.state_dict()[name], value, rtol=0, atol=CLOSE[dtype])
+
+
+CLOSE = {"float32": 2e-5, "float64": 1e-13}
+
+
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokens") / "fixture.h5"
+    export(path, ExportSettings(model=tokens, height=4, width=4, batch=2, steps=2))
+    return path
+
+
+def test_it_is_right(fixture: Path, device: str, tmp_path: Path) -> None:
+    extension.run_file(fixture, tmp_path / "result.h5", device)
+    comparison, verdict = judge(fixture, tmp_path / "result.h5", diagnosing=False)
+    assert verdict.outcome is Outcome.ROUNDING, verdict.words
+    assert not comparison.not_judged and not comparison.estimated
+    with h5py.File(fixture) as file:
+        kinds = {one.attrs["type"] for one in file["model/layers"].values()}
+    assert {"parameter", "index_select", "reshape", "matmul"} < kinds and "aten" not in kinds
+
+
+def rows_alone(array: np.ndarray) -> np.ndarray:
+    """Of the sum over equal indices one of them."""
+    return array / np.maximum(np.arange(len(array))[::-1].reshape(-1, 1) % 16, 1)
+
+
+#: Of tensors of a step, and what is wrong with them
+MISTAKES: dict[str, tuple[str, Any]] = {
+    "the gradient of one image alone": ("grads/1.places/weight", lambda a: a / 2),
+    "of equal indices one": ("grads/1.table/weight", rows_alone),
+    "the table backwards": ("forward/1.table", lambda a: a[:, ::-1]),
+    "of the token none": ("grads/1.token/weight", np.zeros_like),
+    "windows of other images": ("forward/1.reshape_2", lambda a: np.roll(a, 1, 0)),
+    "factors of other channels": ("grads/1.factors/weight", lambda a: np.roll(a, 1, -1)),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_caught_where_it_is(fixture: Path, what: str, tmp_path: Path) -> None:
+    result = tmp_path / "result.h5"
+    extension.run_file(fixture, result, "cpu")
+    name, mistake = MISTAKES[what]
+    with h5py.File(result, "r+") as file:
+        one = file[f"steps/0/{name}"]
+        one[...] = mistake(one[...])
+    _, verdict = judge(fixture, result, diagnosing=False, adequacy=False)
+    assert verdict.outcome is Outcome.BUG and name in verdict.words, verdict.words
