@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from reference.network.aten import loose, turned
+from reference.network.aten import image_axis, shared
 from reference.network.aten.rules import RULES, rule_of
 from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer
 
@@ -50,41 +50,41 @@ class Calls:
     def _with_shared(self, node: fx.Node, rule: Rule | None, args: Any, kwargs: Any) -> Any:
         """What takes parameters or buffers as its operands, or what follows from them."""
         w, operation, name = self._w, functional(node.target), plain_name(node)
-        operands = loose.leaves((args, kwargs))
+        operands = shared.leaves((args, kwargs))
         if operation is None:
             raise UnsupportedError("there is no such operation in exchange files")
-        if name in loose.BY_SHAPE:
+        if name in shared.BY_SHAPE:
             args = (Stored("", torch.empty(args[0].shape)), *args[1:]) if isinstance(args[0], Tensor) else args
-            operands = loose.leaves((args, kwargs))
-        if all(loose.is_constant(one) for one in operands) and torch.Tag.nondeterministic_seeded not in operation.tags:
-            return loose.constant(w, operation, args, kwargs)
+            operands = shared.leaves((args, kwargs))
+        if all(shared.is_constant(one) for one in operands) and torch.Tag.nondeterministic_seeded not in operation.tags:
+            return shared.constant(w, operation, args, kwargs)
         kwargs = _numbers(kwargs)
         for one in operation._schema.arguments[len(args):]:
             if one.kwarg_only or one.name not in kwargs:
                 break
             args = (*args, kwargs.pop(one.name))
-        if name in loose.SAME and loose.is_loose(args[0]):
+        if name in shared.SAME and shared.is_shared(args[0]):
             return args[0]
-        if name in loose.VIEWS and isinstance(args[0], Stored):
-            return loose.viewed(operation, args, kwargs)
-        if name in loose.REPEATS and (found := loose.repeated(w, name, args[0], args[1])) is not None:
+        if name in shared.VIEWS and isinstance(args[0], Stored):
+            return shared.viewed(operation, args, kwargs)
+        if name in shared.REPEATS and (found := shared.repeated(w, name, args[0], args[1])) is not None:
             return found
-        if name in loose.LAST and rule and isinstance(args[0], Tensor) and not args[0].images:
+        if name in shared.LAST and rule and isinstance(args[0], Tensor) and not args[0].images:
             found = rule(w, Tensor(args[0].name, (w.batch, *args[0].shape)), *args[1:], **kwargs)
             return Tensor(found.name, found.shape[1:], images=False)
-        if name in loose.OWN and rule and loose.is_loose(args[0]):
-            return loose.of_one(w, rule, args, kwargs)
+        if name in shared.OWN and rule and shared.is_shared(args[0]):
+            return shared.of_one(w, rule, args, kwargs)
         if name == "linear" and rule and isinstance(args[1], Stored):
             found = self._by_rule(node, rule, args[:2], {})
-            return turned.written(w, "add", RULES["add"], [found, loose.aligned(w, args[2], found)], {})
+            return image_axis.written(w, "add", RULES["add"], [found, shared.aligned(w, args[2], found)], {})
         if name == "index_select":
             # Which vmap takes apart otherwise
             operation, args = torch.ops.aten.index.Tensor, (args[0], [*[None] * args[1], args[2]])
-        if all(loose.is_loose(one) for one in operands):
-            return loose.of_all_images(w, operation, args, kwargs, self.write_graph)
+        if all(shared.is_shared(one) for one in operands):
+            return shared.of_all_images(w, operation, args, kwargs, self.write_graph)
         if rule is None:
             return self._apart(node)
-        return self._by_rule(node, rule, loose.of_images(w, name, args), kwargs)
+        return self._by_rule(node, rule, shared.of_images(w, name, args), kwargs)
 
     def _apart(self, node: fx.Node) -> Any:
         """By PyTorch's decompositions, on tensors that do not exist."""
@@ -146,23 +146,23 @@ class Calls:
         raise AssertionError("a graph without output")
 
     def _by_rule(self, node: fx.Node, rule: Rule, args: Any, kwargs: Any) -> Any:
-        tensors = [one for one in loose.leaves((args, kwargs)) if isinstance(one, Tensor)]
+        tensors = [one for one in shared.leaves((args, kwargs)) if isinstance(one, Tensor)]
         name = plain_name(node)
-        if turned.turns(name, tensors):
-            return turned.written(self._w, name, rule, args, _numbers(kwargs))
+        if image_axis.is_needed(name, tensors):
+            return image_axis.written(self._w, name, rule, args, _numbers(kwargs))
         return rule(self._w, *args, **_numbers(kwargs))
 
     def _shares(self, node: fx.Node, args: Any, kwargs: Any) -> bool:
         """Whether it takes a tensor that all images share, as an operand."""
-        operands = loose.leaves((args, kwargs))
-        numbers = [one for one in operands if not loose.is_index(one)]
+        operands = shared.leaves((args, kwargs))
+        numbers = [one for one in operands if not shared.is_index(one)]
         if not numbers:
             return bool(operands) or not self._foreign
-        if plain_name(node) in loose.BY_SHAPE:
+        if plain_name(node) in shared.BY_SHAPE:
             return not self._foreign
-        if plain_name(node) in loose.OWN:
-            return loose.is_loose(args[0]) or any(isinstance(one, Tensor) and not one.images for one in numbers)
-        return any(loose.is_loose(one) for one in numbers)
+        if plain_name(node) in shared.OWN:
+            return shared.is_shared(args[0]) or any(isinstance(one, Tensor) and not one.images for one in numbers)
+        return any(shared.is_shared(one) for one in numbers)
 
 
 @contextlib.contextmanager

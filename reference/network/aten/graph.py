@@ -19,7 +19,7 @@ import torch
 from torch import fx, nn
 
 from reference.errors import InputError, one_line, own_line
-from reference.network.aten import loose, turned
+from reference.network.aten import image_axis, shared
 from reference.network.aten.calls import Calls, check_rank, check_type, functional, name_of, plain_name, silence
 from reference.network.aten.foreign import Expression, expressed, written
 from reference.network.aten.rules import rule_of
@@ -150,7 +150,7 @@ class _Reader:
         """A parameter that several calls take is a layer of its own, whose output they take."""
         of = self._values[node]
         if isinstance(of, Stored) and isinstance(of.value, nn.Parameter) and self._users[id(of.value)] > 1 and any(
-                plain_name(user) in loose.OWN for user in node.users):
+                plain_name(user) in shared.OWN for user in node.users):
             shared = next((one for one, known in self._shared if known is of.value), None)
             if shared is None:
                 self._writer.base = f"{of.name}.shared"
@@ -170,7 +170,7 @@ class _Reader:
             self._obstacles.append("its output is nothing that it has computed of its input")
         elif self._obstacles:
             pass
-        elif found.at or (found.shape[:1] != self._shape[:1] and not self._foreign):
+        elif found.axis or (found.shape[:1] != self._shape[:1] and not self._foreign):
             self._obstacles.append(f"its output has the shape {found.shape}: its first dimension must be the images'")
         return found
 
@@ -238,9 +238,9 @@ class _Reader:
             # The counter of a batch normalisation, which has it itself
             if args[0].name.endswith("num_batches_tracked") and tuple(args[1:]) == (1,):
                 return args[0]
-            if not args[0].name and all(loose.is_constant(one) for one in loose.leaves((args, kwargs))):
+            if not args[0].name and all(shared.is_constant(one) for one in shared.leaves((args, kwargs))):
                 # Of a tensor that forward makes, all of whose views see it
-                return loose.constant(self._writer, node.target, args, kwargs)
+                return shared.constant(self._writer, node.target, args, kwargs)
             raise UnsupportedError(f"it changes '{args[0].name}'")
         check_type(node)
         check_rank(node, args)
@@ -279,9 +279,9 @@ def _as_taken(value: Any) -> Any:
     if isinstance(value, Tensor) and not value.images:
         whole = Tensor(value.name, (0, *value.shape))
         return Expression(torch.ops.aten.select.int, [whole, 0, 0], {}, torch.empty(value.shape, device="meta"))
-    if isinstance(value, Tensor) and value.at:
-        order = [turned.there(axis, value.at) for axis in range(len(value.shape))]
-        return Expression(torch.ops.aten.permute.default, [turned.images_first(value), order], {},
+    if isinstance(value, Tensor) and value.axis:
+        order = [image_axis.there(axis, value.axis) for axis in range(len(value.shape))]
+        return Expression(torch.ops.aten.permute.default, [image_axis.images_first(value), order], {},
                           torch.empty(value.shape, device="meta"))
     return value
 

@@ -49,15 +49,15 @@ class Tensor:
     shape : for the example, with the number of images where it has any
     integers : the element type of an input that is none of real numbers
     images : whether one of its dimensions are the images; else all of them share it
-    at : which dimension they are; the layer's output has them first, and the others in this order
-    whole : the shape whose first dimensions are one in `shape`; `at` is of it
+    axis : which dimension they are; the layer's output has them first, and the others in this order
+    whole : the shape whose first dimensions are one in `shape`; `axis` is of it
     """
 
     name: str
     shape: Shape
     integers: torch.dtype | None = None
     images: bool = True
-    at: int = 0
+    axis: int = 0
     whole: Shape | None = None
 
 

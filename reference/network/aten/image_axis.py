@@ -16,22 +16,22 @@ from typing import Any
 from reference.network import pointwise
 from reference.network.aten.writing import Shape, Tensor, UnsupportedError, Writer
 
-#: A rule for tensors that may be turned, given the ordinary one
-Turned = Callable[..., Any]
+#: A rule for tensors whose images may be any dimension, given the ordinary one
+Rule = Callable[..., Any]
 
 
 def images_first(x: Tensor) -> Tensor:
     """Return what the layer gives."""
-    return Tensor(x.name, (x.shape[x.at], *x.shape[:x.at], *x.shape[x.at + 1:]), x.integers)
+    return Tensor(x.name, (x.shape[x.axis], *x.shape[:x.axis], *x.shape[x.axis + 1:]), x.integers)
 
 
-def at(x: Any, axis: int) -> Any:
+def moved_to(x: Any, axis: int) -> Any:
     """Return the output of a layer as the module has it, with its images in another place."""
     if isinstance(x, (list, tuple)):
-        return type(x)(at(one, axis) for one in x)
+        return type(x)(moved_to(one, axis) for one in x)
     if x is None:
         return None
-    return Tensor(x.name, (*x.shape[1:axis + 1], x.shape[0], *x.shape[axis + 1:]), x.integers, at=axis)
+    return Tensor(x.name, (*x.shape[1:axis + 1], x.shape[0], *x.shape[axis + 1:]), x.integers, axis=axis)
 
 
 def there(axis: int, images: int) -> int:
@@ -46,15 +46,15 @@ def there(axis: int, images: int) -> int:
 def permuted(w: Writer, rule: Any, x: Tensor, dims: Sequence[int]) -> Tensor:
     """All dimensions in another order."""
     order = [one % len(x.shape) for one in dims]
-    images = order.index(x.at)
-    found = w.permute(images_first(x), [0, *(there(one, x.at) for one in order if one != x.at)])
-    return at(found, images)
+    images = order.index(x.axis)
+    found = w.permute(images_first(x), [0, *(there(one, x.axis) for one in order if one != x.axis)])
+    return moved_to(found, images)
 
 
 def exchanged(w: Writer, rule: Any, x: Tensor, one: int = -2, other: int = -1) -> Tensor:
     order = list(range(len(x.shape)))
     order[one], order[other] = order[other], order[one]
-    if x.at == 0 and order[0] == 0:
+    if x.axis == 0 and order[0] == 0:
         found: Tensor = rule(w, x, one, other)
         return found
     return permuted(w, rule, x, order)
@@ -63,52 +63,54 @@ def exchanged(w: Writer, rule: Any, x: Tensor, one: int = -2, other: int = -1) -
 def inserted(w: Writer, rule: Any, x: Tensor, dim: int) -> Tensor:
     """A dimension of one number; one before the images is behind them in the layer."""
     dim %= len(x.shape) + 1
-    images = x.at + (dim <= x.at)
-    return at(rule(w, images_first(x), dim + 1 if dim <= x.at else dim), images)
+    images = x.axis + (dim <= x.axis)
+    return moved_to(rule(w, images_first(x), dim + 1 if dim <= x.axis else dim), images)
 
 
 def stacked(w: Writer, rule: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     dim %= len(tensors[0].shape) + 1
-    if any(one.at != tensors[0].at for one in tensors):
+    if any(one.axis != tensors[0].axis for one in tensors):
         raise UnsupportedError("tensors whose images are in different places")
-    images = tensors[0].at
+    images = tensors[0].axis
     found = rule(w, [images_first(one) for one in tensors], dim + 1 if dim <= images else dim)
-    return at(found, images + (dim <= images))
+    return moved_to(found, images + (dim <= images))
 
 
 def joined(w: Writer, rule: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     first = tensors[0]
-    if any(one.at != first.at for one in tensors):
+    if any(one.axis != first.axis for one in tensors):
         raise UnsupportedError("tensors whose images are in different places")
-    return at(rule(w, [images_first(one) for one in tensors], there(dim % len(first.shape), first.at)), first.at)
+    found = rule(w, [images_first(one) for one in tensors], there(dim % len(first.shape), first.axis))
+    return moved_to(found, first.axis)
 
 
 def along(w: Writer, rule: Any, x: Tensor, dim: Any = 0, *more: Any, **named: Any) -> Any:
     """What is done along a dimension, which stays."""
-    return at(rule(w, images_first(x), there(dim % len(x.shape), x.at), *more, **named), x.at)
+    return moved_to(rule(w, images_first(x), there(dim % len(x.shape), x.axis), *more, **named), x.axis)
 
 
 def without(w: Writer, rule: Any, x: Tensor, dim: Any = 0, *more: Any, **named: Any) -> Any:
     """What takes parts along a dimension, which they do not have."""
     dim %= len(x.shape)
-    return at(rule(w, images_first(x), there(dim, x.at), *more, **named), x.at - (dim < x.at))
+    return moved_to(rule(w, images_first(x), there(dim, x.axis), *more, **named), x.axis - (dim < x.axis))
 
 
 def parts(w: Writer, rule: Any, x: Tensor, size: Any, dim: int = 0) -> Any:
-    return at(rule(w, images_first(x), size, there(dim % len(x.shape), x.at)), x.at)
+    return moved_to(rule(w, images_first(x), size, there(dim % len(x.shape), x.axis)), x.axis)
 
 
 def reduced(w: Writer, rule: Any, x: Tensor, dim: Any = (), keepdim: bool = False, **named: Any) -> Any:
     dims = [one % len(x.shape) for one in (dim if isinstance(dim, (list, tuple)) else [dim])]
-    found = rule(w, images_first(x), [there(one, x.at) for one in dims], keepdim, **named)
-    return at(found, x.at if keepdim else x.at - sum(one < x.at for one in dims))
+    found = rule(w, images_first(x), [there(one, x.axis) for one in dims], keepdim, **named)
+    return moved_to(found, x.axis if keepdim else x.axis - sum(one < x.axis for one in dims))
 
 
 def squeezed(w: Writer, rule: Any, x: Tensor, dims: Any = None) -> Tensor:
     chosen = [one % len(x.shape) for one in (range(len(x.shape)) if dims is None else
                                             dims if isinstance(dims, (list, tuple)) else [dims])]
     gone = [one for one in chosen if x.shape[one] == 1]
-    return at(rule(w, images_first(x), [there(one, x.at) for one in gone]), x.at - sum(one < x.at for one in gone))
+    found = rule(w, images_first(x), [there(one, x.axis) for one in gone])
+    return moved_to(found, x.axis - sum(one < x.axis for one in gone))
 
 
 def _atoms(before: Shape, after: Shape) -> list[int]:
@@ -130,24 +132,24 @@ def reshaped(w: Writer, rule: Any, x: Tensor, sizes: Any, *_: Any) -> Tensor:
     """In another shape, in which a dimension begins with the images: what is behind them there is more images."""
     known = math.prod(n for n in sizes if n >= 0)
     shape = tuple(math.prod(x.shape) // known if n < 0 else n for n in sizes)
-    rows = x.shape[:x.at + 1]
-    if x.at and math.prod(rows) == shape[0]:
+    rows = x.shape[:x.axis + 1]
+    if x.axis and math.prod(rows) == shape[0]:
         # One dimension of these and the images, which linear layers leave as it is
         found = reshaped(w, rule, x, (*rows, *shape[1:]))
         return dataclasses.replace(found, shape=shape, whole=found.shape)
     atoms = _atoms(x.shape, shape)
-    before = math.prod(x.shape[:x.at])
+    before = math.prod(x.shape[:x.axis])
     begin = next((i for i in range(len(atoms)) if math.prod(atoms[:i]) == before), None)
     images = next((i for i in range(len(shape)) if math.prod(shape[:i]) == before and shape[i] >= w.batch), None)
     if begin is None or images is None or atoms[begin] % w.batch:
         raise UnsupportedError(f"the shape {x.shape} as {shape}, which mixes the images with other dimensions")
     # Behind those of the images before and after
     last, end = (next(i for i in range(begin, len(atoms) + 1) if math.prod(atoms[:i]) == many)
-                 for many in (before * x.shape[x.at], math.prod(shape[:images + 1])))
+                 for many in (before * x.shape[x.axis], math.prod(shape[:images + 1])))
     order = [*range(begin, last), *range(begin), *range(last, len(atoms))]
     apart = w.reshape(images_first(x), tuple(atoms[i] for i in order))
-    turned = w.permute(apart, [order.index(i) for i in (*range(begin, end), *range(begin), *range(end, len(atoms)))])
-    return at(w.reshape(turned, (shape[images], *shape[:images], *shape[images + 1:])), images)
+    ordered = w.permute(apart, [order.index(i) for i in (*range(begin, end), *range(begin), *range(end, len(atoms)))])
+    return moved_to(w.reshape(ordered, (shape[images], *shape[:images], *shape[images + 1:])), images)
 
 
 def flattened(w: Writer, rule: Any, x: Tensor, start: int = 0, end: int = -1) -> Tensor:
@@ -165,17 +167,17 @@ def unflattened(w: Writer, rule: Any, x: Tensor, dim: int, sizes: Any) -> Tensor
 def _alike(w: Writer, rule: Any, *args: Any, **named: Any) -> Any:
     """What sees no dimension, or the last one or two alone, which are not the images."""
     tensors = [one for one in args if isinstance(one, Tensor)]
-    if any((one.at, len(one.shape)) != (tensors[0].at, len(tensors[0].shape)) for one in tensors):
+    if any((one.axis, len(one.shape)) != (tensors[0].axis, len(tensors[0].shape)) for one in tensors):
         raise UnsupportedError("tensors whose images are in different places")
-    return at(rule(w, *(images_first(one) if isinstance(one, Tensor) else one for one in args), **named),
-              tensors[0].at)
+    return moved_to(rule(w, *(images_first(one) if isinstance(one, Tensor) else one for one in args), **named),
+              tensors[0].axis)
 
 
 def _in_rows(w: Writer, name: str, rule: Any, args: Any, kwargs: Any, rank: int) -> Any:
     """What is computed of tensors whose first dimensions, with the images, are one."""
     x = [dataclasses.replace(one, shape=one.whole, whole=None) if isinstance(one, Tensor) and one.whole else one
          for one in args]
-    if TURNED.get(name) is reshaped:
+    if ALONG.get(name) is reshaped:
         return written(w, name, rule, x, kwargs)
     if name not in ALIKE or name in ("matmul", "bmm") or any(isinstance(one, Tensor) and one is given for one, given in
                                                              zip(x, args, strict=True)):
@@ -187,7 +189,7 @@ def _in_rows(w: Writer, name: str, rule: Any, args: Any, kwargs: Any, rank: int)
 
 #: Which dimensions of the input what is left sees: the last ones of these numbers
 LAST = {"linear": 1, "layer_norm": 1, "matmul": 2, "bmm": 2, "scaled_dot_product_attention": 2}
-TURNED: dict[str, Turned] = {
+ALONG: dict[str, Rule] = {
     "permute": permuted, **dict.fromkeys(("transpose", "swapaxes", "swapdims"), exchanged),
     "t": lambda w, rule, x: permuted(w, rule, x, (1, 0)),
     "unsqueeze": inserted, "squeeze": squeezed, "stack": stacked,
@@ -200,26 +202,26 @@ TURNED: dict[str, Turned] = {
     "flatten": flattened, "unflatten": unflattened,
 }
 #: These may turn a tensor that is not
-TURNING = {"permute", "transpose", "swapaxes", "swapdims", "t", "unsqueeze", "stack"}
+MOVING = {"permute", "transpose", "swapaxes", "swapdims", "t", "unsqueeze", "stack"}
 
 
-def turns(name: str, tensors: Sequence[Tensor]) -> bool:
-    """Return whether some are turned, or may become so."""
-    return bool(tensors) and (name in TURNING or any(one.at for one in tensors))
+def is_needed(name: str, tensors: Sequence[Tensor]) -> bool:
+    """Return whether the images of some are not their first dimension, or may become another."""
+    return bool(tensors) and (name in MOVING or any(one.axis for one in tensors))
 
 
 def written(w: Writer, name: str, rule: Any, args: Any, kwargs: Any) -> Any:
-    """Return what an operation gives of tensors some of which are turned."""
+    """Return what an operation gives of tensors whose images may be any dimension."""
     w.rewritten()
     if name.endswith("dropout") and not args[1]:
         return args[0]
     whole = next((one.whole for one in args if isinstance(one, Tensor) and one.whole), None)
     if whole is not None:
         return _in_rows(w, name, rule, args, kwargs, len(whole))
-    if name in TURNED:
-        return TURNED[name](w, rule, *args, **kwargs)
+    if name in ALONG:
+        return ALONG[name](w, rule, *args, **kwargs)
     first = next(one for one in args if isinstance(one, Tensor))
-    if name not in ALIKE or first.at >= len(first.shape) - LAST.get(name, 0):
+    if name not in ALIKE or first.axis >= len(first.shape) - LAST.get(name, 0):
         raise UnsupportedError("another dimension in the place of the images'")
     return _alike(w, rule, *args, **kwargs)
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from reference.network.aten import turned
+from reference.network.aten import image_axis
 from reference.network.aten.writing import Rule, Shape, Stored, Tensor, UnsupportedError, Writer
 from reference.network.layers import Parameter
 
@@ -45,7 +45,7 @@ def is_index(value: Any) -> bool:
     return isinstance(value, Stored) and not value.value.is_floating_point()
 
 
-def is_loose(value: Any) -> bool:
+def is_shared(value: Any) -> bool:
     """Return whether it is a tensor that all images share."""
     return isinstance(value, Stored) or (isinstance(value, Tensor) and not value.images)
 
@@ -135,27 +135,27 @@ def of_all_images(w: Writer, operation: Any, args: Any, kwargs: Any, run: Callab
         lambda one: Tensor(one.name, one.shape[1:], None, images=False) if isinstance(one, Tensor) else one, found)
 
 
-def once(w: Writer, loose: Stored | Tensor, axis: int) -> Stored | Tensor:
+def once(w: Writer, operand: Stored | Tensor, axis: int) -> Stored | Tensor:
     """Return what was made for this number of images, and is the same for each, for one of them."""
-    if isinstance(loose, Stored) and loose.value.shape[axis] == w.batch and is_constant(loose):
-        first = loose.value.narrow(axis, 0, 1)
-        if torch.equal(first.expand_as(loose.value), loose.value):
+    if isinstance(operand, Stored) and operand.value.shape[axis] == w.batch and is_constant(operand):
+        first = operand.value.narrow(axis, 0, 1)
+        if torch.equal(first.expand_as(operand.value), operand.value):
             return Stored("", first)
-    return loose
+    return operand
 
 
-def aligned(w: Writer, loose: Stored | Tensor, other: Tensor) -> Tensor:
+def aligned(w: Writer, operand: Stored | Tensor, other: Tensor) -> Tensor:
     """Return a shared operand as one of each image, of as many dimensions as the other."""
-    shape = tuple(loose.value.shape) if isinstance(loose, Stored) else loose.shape
+    shape = tuple(operand.value.shape) if isinstance(operand, Stored) else operand.shape
     if len(shape) == len(other.shape):
-        loose = once(w, loose, other.at)
-        shape = tuple(loose.value.shape) if isinstance(loose, Stored) else loose.shape
+        operand = once(w, operand, other.axis)
+        shape = tuple(operand.value.shape) if isinstance(operand, Stored) else operand.shape
     whole = (1,) * (len(other.shape) - len(shape)) + shape
-    if len(whole) != len(other.shape) or whole[other.at] != 1:
+    if len(whole) != len(other.shape) or whole[other.axis] != 1:
         raise UnsupportedError(f"operands of the shapes {other.shape} and {shape}, of which the latter is the same for "
                                "all images")
-    found = spread(w, lifted(w, loose, (*whole[:other.at], *whole[other.at + 1:])), other.shape[other.at])
-    return turned.at(found, other.at)
+    found = spread(w, lifted(w, operand, (*whole[:other.axis], *whole[other.axis + 1:])), other.shape[other.axis])
+    return image_axis.moved_to(found, other.axis)
 
 
 def spread(w: Writer, x: Tensor, images: int) -> Tensor:
@@ -180,20 +180,20 @@ def of_images(w: Writer, name: str, args: Any) -> Any:
     UnsupportedError
         If no rule knows such operands.
     """
-    other = next(one for one in leaves(args) if not is_loose(one))
+    other = next(one for one in leaves(args) if not is_shared(one))
     assert isinstance(other, Tensor)
-    if name == "scaled_dot_product_attention" and not any(is_loose(one) for one in args[:3]):
+    if name == "scaled_dot_product_attention" and not any(is_shared(one) for one in args[:3]):
         return [*args[:3], aligned(w, args[3], other), *args[4:]]
     if name in BROADCAST:
-        return [aligned(w, one, other) if is_loose(one) else one for one in args]
-    if name not in ("matmul", "bmm") or other.at:
+        return [aligned(w, one, other) if is_shared(one) else one for one in args]
+    if name not in ("matmul", "bmm") or other.axis:
         raise UnsupportedError("a stored tensor as an operand")
 
     def matrix(one: Any) -> Tensor:
         shape = tuple(one.value.shape) if isinstance(one, Stored) else one.shape
         if len(shape) < 2:
             raise UnsupportedError("a product with a vector")
-        return spread(w, lifted(w, one, shape), other.shape[0]) if is_loose(one) else one
+        return spread(w, lifted(w, one, shape), other.shape[0]) if is_shared(one) else one
 
     return [matrix(one) for one in args]
 
