@@ -151,12 +151,12 @@ class _Reader:
         of = self._values[node]
         if isinstance(of, Stored) and isinstance(of.value, nn.Parameter) and self._users[id(of.value)] > 1 and any(
                 plain_name(user) in shared.OWN for user in node.users):
-            shared = next((one for one, known in self._shared if known is of.value), None)
-            if shared is None:
+            layer = next((one for one, known in self._shared if known is of.value), None)
+            if layer is None:
                 self._writer.base = f"{of.name}.shared"
-                shared = written(self._writer, Expression(torch.ops.aten.alias.default, [of], {}, of.value), self._real)
-                self._shared.append((shared, of.value))
-            self._values[node] = shared
+                layer = written(self._writer, Expression(torch.ops.aten.alias.default, [of], {}, of.value), self._real)
+                self._shared.append((layer, of.value))
+            self._values[node] = layer
 
     def _output(self) -> Any:
         node = next(one for one in self._graph.nodes if one.op == "output")
