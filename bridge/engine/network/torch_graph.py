@@ -7,7 +7,7 @@ torch is imported only when one of these is called, and with it `reference`, whi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bridge.common.errors import ArgumentError, FileError
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
-#: Dimensions of an image (c, h, w)
-IMAGE = 3
+#: Dimensions of an image (c, h, w), and of a volume (c, d, h, w)
+IMAGE, VOLUME = 3, 4
 #: Numbers in an example of which as many images are run as it has
 FEW = 2**16
 #: Sides of images that are tried where no shape of the input is given
@@ -81,7 +81,7 @@ def image_channels(module: nn.Module) -> int:
 
 def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
     """Two numbers of small images, of two sizes if the model takes two; of one sample alone, if it was given so."""
-    from reference.network.proof import sizes
+    from reference.network.proof import sizes, volumes
 
     given = _shape_for(model) if example is None else tuple(example)
     extension.check_shape("example", given, extension.DIMENSIONS)
@@ -89,14 +89,18 @@ def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
     batch, *sample = (2, *given) if alone else given
     model.output_shapes((batch, *sample))
 
-    def fits(height: int, width: int) -> bool:
+    def fits(*size: int) -> bool:
         try:
-            model.output_shapes((2, sample[0], height, width))
+            model.output_shapes((2, sample[0], *size))
         except FileError:
             return False
         return True
 
-    found = [(sample[0], *size) for size in sizes(fits, (sample[1], sample[2]))] if len(sample) == IMAGE else [sample]
+    found: Sequence[Sequence[int]] = [sample]
+    if len(sample) == IMAGE:
+        found = [(sample[0], *size) for size in sizes(fits, (sample[1], sample[2]))]
+    elif len(sample) == VOLUME:
+        found = [(sample[0], *size) for size in volumes(fits, (sample[1], sample[2], sample[3]))]
     if alone:
         # What a function of torch takes alone it may not take in batches
         return [tuple(one) for one in found]
@@ -187,7 +191,7 @@ def _joined(operation: Operation) -> nn.Module:
 
 def _convolution(name: str) -> Callable[[Any], nn.Module]:
     def make(a: Any) -> nn.Module:
-        more = {"output_padding": a.output_padding} if name == "ConvTranspose2d" else {}
+        more = {"output_padding": a.output_padding} if name.startswith("ConvTranspose") else {}
         made: nn.Module = getattr(_nn(), name)(a.in_channels, a.out_channels, a.kernel_size, a.stride, a.padding,
                                                dilation=a.dilation, groups=a.groups, bias=a.bias, **more)
         return made
@@ -218,9 +222,12 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     **dict.fromkeys(("add", "amax", "amin", "concat", "divide", "expand", "flip", "matmul", "max", "mean", "min",
                      "multiply", "permute", "reshape", "roll", "slice", "subtract", "sum", "transpose"), _joined),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding),
+    "avg_pool3d": lambda a: _nn().AvgPool3d(a.kernel_size, a.stride, a.padding),
     "batch_norm2d": _batch_norm,
     "conv2d": _convolution("Conv2d"), "conv_transpose2d": _convolution("ConvTranspose2d"),
+    "conv3d": _convolution("Conv3d"), "conv_transpose3d": _convolution("ConvTranspose3d"),
     "adaptive_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(a.output_size),
+    "adaptive_avg_pool3d": lambda a: _nn().AdaptiveAvgPool3d(a.output_size),
     "dropout": lambda a: _nn().Dropout(a.p), "dropout2d": lambda a: _nn().Dropout2d(a.p),
     "flatten": lambda a: _nn().Flatten(),
     "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
@@ -229,6 +236,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
     "log_softmax": lambda a: _nn().LogSoftmax(a.dim),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),
+    "max_pool3d": lambda a: _nn().MaxPool3d(a.kernel_size, a.stride, a.padding),
     "pixel_shuffle": lambda a: _nn().PixelShuffle(a.upscale_factor),
     "pixel_unshuffle": lambda a: _nn().PixelUnshuffle(a.downscale_factor),
     "prelu": lambda a: _nn().PReLU(a.num_parameters),
@@ -238,7 +246,10 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "spline": _spline,
     "upsample_bilinear2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor, mode="bilinear",
                                                     align_corners=a.align_corners),
-    "upsample_nearest2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor),
+    **dict.fromkeys(("upsample_nearest2d", "upsample_nearest3d"),
+                    lambda a: _nn().Upsample(scale_factor=a.scale_factor)),
+    "upsample_trilinear3d": lambda a: _nn().Upsample(scale_factor=a.scale_factor, mode="trilinear",
+                                                     align_corners=a.align_corners),
     "zero_pad2d": lambda a: _nn().ZeroPad2d(a.padding),
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
 }

@@ -15,10 +15,12 @@ from bridge.operations import (
     Mean,
     Operation,
     Relu,
+    Reshape,
     Sigmoid,
     Spline,
 )
 from bridge.operations.graph import Graph
+from bridge.operations.table import rows
 from reference.network.pointwise import ELEMENTARY
 
 #: What another operand is, or positive numbers
@@ -30,7 +32,9 @@ FITTING: dict[str, list[Operation]] = {
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
     "expand": [Mean("narrow", (2,), True), Expand("it", (-1, 16, -1))],
     "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
-    "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)]}
+    "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)],
+    # Images of 16 by 16 as volumes
+    **{kind: [Reshape("volume", (4, 4, 8, 8)), CASES[kind][0].node] for kind in rows("volumes")}}
 #: What stands behind the convolution
 NETWORKS: dict[str, list[Operation]] = {
     kind: [*filter(None, [OTHER.get(kind)]), *FITTING.get(kind, [cases[0].node])] for kind, cases in CASES.items()}
