@@ -276,6 +276,7 @@ _LAYERS: Mapping[type, Describe] = {
     nn.AdaptiveAvgPool2d: _adaptive_pool,
     nn.AdaptiveAvgPool3d: _adaptive_pool_3d,
     nn.BatchNorm2d: _batch_norm,
+    nn.BatchNorm3d: _batch_norm,
     nn.LayerNorm: _layer_norm,
     nn.GroupNorm: _group_norm,
     nn.Flatten: _flatten,

@@ -79,14 +79,15 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
                 if not foreign:
                     raise
                 return _as_calls(module, example, refused, integers)
-        try:
-            prove(_copy(module), layers, shapes(layers))
-        except InputError as error:
-            # torch.fx knows no shapes: it takes an enlargement by one number for one of images
-            if example is None or len(example) != VOLUMES or is_operation(module):
-                raise
-            return _exported(module, shapes, (max(2, example[0]), *example[1:]), error)
+        if example is not None and len(example) == VOLUMES and any(_is_of_any(layer) for _, layer in layers):
+            return _exported(module, shapes, (max(2, example[0]), *example[1:]), InputError("an nn.Upsample"))
+        prove(_copy(module), layers, shapes(layers))
     return layers
+
+
+def _is_of_any(layer: nn.Module) -> bool:
+    """Whether it enlarges images and volumes alike, by one number: torch.fx, which knows no shapes, cannot tell."""
+    return isinstance(layer, nn.Upsample) and layer.mode == "nearest" and not isinstance(layer.scale_factor, tuple)
 
 
 def _found(module: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:

@@ -7,7 +7,7 @@ torch is imported only when one of these is called, and with it `reference`, whi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bridge.common.errors import ArgumentError, FileError
@@ -15,9 +15,13 @@ from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Model
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import described
+from bridge.operations.joins import Flatten
 from bridge.operations.pointwise import Pointwise
 from bridge.operations.products import ConvTranspose2d, Linear
+from bridge.operations.rearrangement import Reshape
+from bridge.operations.reductions import Reduction
 from bridge.operations.spline import Spline
+from bridge.operations.table import rows
 
 if TYPE_CHECKING:
     from torch import nn
@@ -157,7 +161,7 @@ def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module
                 known[layer.name] = part(*(known[name] for name in layer.inputs))
             return known[model.layers[-1].name]
 
-    layers = {layer.name: _MAKERS[layer.kind](layer).to(getattr(torch, dtype)) for layer in model.layers}
+    layers = {layer.name: _maker(model, layer)(layer).to(getattr(torch, dtype)) for layer in model.layers}
     for layer in model.layers:
         layers[layer.name].train(bool(vars(layer).get("training", True)))
     before = ("input", *layers)
@@ -166,6 +170,29 @@ def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module
     # not add_module, which refuses the dots of nested names
     graph._modules.update(layers)
     return graph, layers
+
+
+def _maker(model: Model, layer: Operation) -> Callable[[Any], nn.Module]:
+    """What makes a layer: torch has one normalisation for images and one for volumes."""
+    of_volumes = layer.kind == "batch_norm2d" and _is_near(model, layer, rows("volumes").keys())
+    return _batch_norm_3d if of_volumes else _MAKERS[layer.kind]
+
+
+def _is_near(model: Model, layer: Operation, kinds: Collection[str]) -> bool:
+    """Whether one of these operations is before or behind a layer, with nothing between that gives another shape."""
+    nodes = model.graph.nodes
+    if not any(one.kind in kinds for one in nodes):
+        return False
+    found, new = {layer.name}, [layer]
+    while new:
+        one = new.pop()
+        near = [other for other in nodes if other.name not in found and (
+            other.name in one.inputs or one.name in other.inputs)]
+        if any(other.kind in kinds for other in near):
+            return True
+        found |= {other.name for other in near}
+        new += [other for other in near if not isinstance(other, (Reshape, Flatten, Reduction))]
+    return False
 
 
 def _nn() -> Any:
@@ -199,9 +226,14 @@ def _convolution(name: str) -> Callable[[Any], nn.Module]:
     return make
 
 
-def _batch_norm(a: Any) -> nn.Module:
-    made: nn.Module = _nn().BatchNorm2d(a.num_features, a.eps, a.momentum, track_running_stats=a.track_running_stats)
+def _batch_norm(a: Any, dimensions: int = 2) -> nn.Module:
+    made: nn.Module = getattr(_nn(), f"BatchNorm{dimensions}d")(
+        a.num_features, a.eps, a.momentum, track_running_stats=a.track_running_stats)
     return made
+
+
+def _batch_norm_3d(a: Any) -> nn.Module:
+    return _batch_norm(a, 3)
 
 
 def _spline(a: Spline) -> nn.Module:

@@ -72,7 +72,9 @@ def batch_norm(w: Writer, x: Tensor, weight: Stored | None, bias: Stored | None,
     if weight is None or bias is None:
         raise UnsupportedError("affine False, supported is True")
     channels = weight.value.numel()
-    layer = nn.BatchNorm2d(channels, eps, momentum, track_running_stats=mean is not None)
+    of_volumes = len(x.shape) == volumes.VOLUMES
+    layer = (nn.BatchNorm3d if of_volumes else nn.BatchNorm2d)(channels, eps, momentum,
+                                                               track_running_stats=mean is not None)
     layer.weight, layer.bias = parameter(weight), parameter(bias)  # type: ignore[assignment]
     layer.train(training)
     buffers: dict[str, Stored | None] = {}
@@ -81,8 +83,8 @@ def batch_norm(w: Writer, x: Tensor, weight: Stored | None, bias: Stored | None,
         counter = w.counter_of(mean)
         layer.num_batches_tracked = None if counter is None else counter.value
         buffers = {"running_mean": mean, "running_var": variance, "num_batches_tracked": counter}
-    images = x if len(x.shape) in (3, 4) else w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]), 1))
-    x2 = as_image(w, images)
+    images = x if of_volumes or len(x.shape) in (3, 4) else w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]), 1))
+    x2 = images if of_volumes else as_image(w, images)
     y = w.add(layer, [x2], x2.shape, "", weight=weight, bias=bias, **buffers)
     return w.reshape(y, x.shape, len(x.shape) - 1 if len(x.shape) == 3 else None)
 
