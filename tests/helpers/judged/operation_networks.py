@@ -42,6 +42,7 @@ NETWORKS: dict[str, list[Operation]] = {
 #: every device has
 FIXTURES: dict[str, list[Operation]] = {
     "amin": [*NETWORKS["amin"], Flatten("last")], "max": [*NETWORKS["max"], Flatten("last")],
+    **{kind: [*NETWORKS[kind], Flatten("last")] for kind in rows("volumes")},
     "conv_transpose2d": [CASES["conv_transpose2d"][0].node], "mean": [Mean("it", (2,), True)]}
 
 
