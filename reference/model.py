@@ -17,7 +17,7 @@ from torch import nn
 from reference.errors import InputError, one_line, own_line
 from reference.network.layers import Layers, run
 from reference.network.outputs import Which
-from reference.network.proof import Shape, sizes
+from reference.network.proof import Shape, sizes, volumes
 from reference.network.reading import read
 
 #: Numbers of an input, of which outputs take seconds to compute, or more memory than there is
@@ -117,19 +117,21 @@ def channels_of(module: nn.Module) -> int:
 
 def _small_shapes(layers: Layers, size: tuple[int, int], sample: tuple[int, ...] | None) -> list[Shape]:
     """Two numbers of small images, of two sizes if the layers take two; what is no image has its own shape."""
-    if sample is not None and len(sample) != 3:
+    if sample is not None and len(sample) not in (3, 4):
         return [(2, *sample), (3, *sample)]
     channels = first_channels(layers) if sample is None else sample[0]
-    size = size if sample is None else (sample[1], sample[2])
 
-    def fits(height: int, width: int) -> bool:
+    def fits(*sides: int) -> bool:
         try:
-            output_shapes(layers, (2, channels, height, width))
+            output_shapes(layers, (2, channels, *sides))
         except InputError:
             return False
         return True
 
-    found = sizes(fits, size)
+    if sample is not None and len(sample) == 4:
+        of_volumes = volumes(fits, (sample[1], sample[2], sample[3]))
+        return [(2, channels, *of_volumes[0]), (3, channels, *of_volumes[-1])]
+    found = sizes(fits, size if sample is None else (sample[1], sample[2]))
     return [(2, channels, *found[0]), (3, channels, *found[-1])]
 
 

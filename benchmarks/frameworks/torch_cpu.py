@@ -115,4 +115,5 @@ def operation(name: str, work: OperationPass) -> Callable[[], torch.Tensor]:
 
 def _laid_out(array: np.ndarray, name: str) -> torch.Tensor:
     tensor = torch.from_numpy(array)
-    return tensor.to(memory_format=torch.channels_last) if name in LAST and tensor.ndim == 4 else tensor
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.ndim) if name in LAST else None
+    return tensor if last is None else tensor.to(memory_format=last)

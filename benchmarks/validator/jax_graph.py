@@ -18,6 +18,7 @@ from bridge.operations import OPERATIONS
 from bridge.operations.hyperparameters import fields
 from bridge.operations.losses import settings
 from bridge.operations.pointwise import Pointwise
+from bridge.operations.resizing import window_means
 from bridge.operations.table import rows
 from bridge.validate.self_test.graph_candidate import GraphOperations, Parameters
 
@@ -30,19 +31,19 @@ jax.config.update("jax_platforms", "cpu")
 
 
 def _with_bias(z: Array, given: Given) -> Array:
-    return z + given["bias"][:, None, None] if "bias" in given else z
+    return z + given["bias"].reshape((-1, *[1] * (z.ndim - 2))) if "bias" in given else z
 
 
-def _conv2d(node: Any, x: list[Array], given: Given) -> Array:
+def _conv(node: Any, x: list[Array], given: Given) -> Array:
     return _with_bias(jax.lax.conv_general_dilated(
         x[0], given["weight"], node.stride, [(n, n) for n in node.padding], rhs_dilation=node.dilation,
         feature_group_count=node.groups), given)
 
 
-def _conv_transpose2d(node: Any, x: list[Array], given: Given) -> Array:
+def _conv_transpose(node: Any, x: list[Array], given: Given) -> Array:
     """What sends a gradient back through a convolution, by `jax.linear_transpose`."""
     shape = node.output_shape(x[0].shape)
-    convolution = partial(_conv2d, node.convolution, given={"weight": given["weight"]})
+    convolution = partial(_conv, node, given={"weight": given["weight"]})
     (z,) = jax.linear_transpose(lambda y: convolution([y]), jax.ShapeDtypeStruct(shape, x[0].dtype))(x[0])
     return _with_bias(z, given)
 
@@ -52,13 +53,19 @@ def _linear(node: Any, x: list[Array], given: Given) -> Array:
     return y + given["bias"] if "bias" in given else y
 
 
+def _windows_of(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the windows of a mean of as many as wanted begin, and what they end before."""
+    i = np.arange(size)
+    return i * length // size, -(-(i + 1) * length // size)
+
+
 def _windows(node: Any, x: Array, start: float, combine: Callable[..., Any]) -> Array:
     sides = [(0, 0), (0, 0), *((n, n) for n in node.padding)]
     found: Array = jax.lax.reduce_window(x, start, combine, (1, 1, *node.kernel_size), (1, 1, *node.stride), sides)
     return found
 
 
-def _avg_pool2d(node: Any, x: list[Array], _: Given) -> Array:
+def _avg_pool(node: Any, x: list[Array], _: Given) -> Array:
     return _windows(node, x[0], 0.0, jax.lax.add) / float(np.prod(node.kernel_size))
 
 
@@ -92,11 +99,14 @@ def _padded(node: Any, x: list[Array], _: Given, mode: str) -> Array:
     return jnp.pad(x[0], ((0, 0), (0, 0), (top, bottom), (left, right)), mode=mode)
 
 
-def _upsample_nearest2d(node: Any, x: list[Array], _: Given) -> Array:
-    return x[0].repeat(node.scale_factor[0], 2).repeat(node.scale_factor[1], 3)
+def _upsample_nearest(node: Any, x: list[Array], _: Given) -> Array:
+    found = x[0]
+    for axis, factor in enumerate(node.scale_factor, 2):
+        found = found.repeat(factor, axis)
+    return found
 
 
-def _upsample_bilinear2d(node: Any, x: list[Array], _: Given) -> Array:
+def _upsample_linear(node: Any, x: list[Array], _: Given) -> Array:
     places = []
     for length, scale in zip(x[0].shape[2:], node.scale_factor, strict=True):
         place = jnp.arange(length * scale, dtype=jnp.float32)
@@ -152,16 +162,22 @@ FORMULAS: dict[str, Formula] = {
         "ph,nchw,qw->ncpq", node.weights(x[0].shape[2], 0), x[0], node.weights(x[0].shape[3], 1)),
     # At 0 the derivative of jnp.abs is 1, torch's is 0
     "abs": lambda node, x, given: _size(x[0]),
+    "adaptive_avg_pool3d": lambda node, x, given: jnp.einsum(
+        "pd,qh,rw,ncdhw->ncpqr", *(window_means(length, *_windows_of(length, size)) for length, size in zip(
+            x[0].shape[2:], node.output_size, strict=True)), x[0]),
     "add": lambda node, x, given: x[0] + x[1],
     "subtract": lambda node, x, given: x[0] - x[1],
     "multiply": lambda node, x, given: x[0] * x[1],
     "divide": lambda node, x, given: x[0] / x[1],
     "prelu": _prelu,
-    "avg_pool2d": _avg_pool2d,
+    "avg_pool2d": _avg_pool,
+    "avg_pool3d": _avg_pool,
     "batch_norm2d": _batch_norm2d,
     "concat": lambda node, x, given: jnp.concatenate(x, node.dim),
-    "conv2d": _conv2d,
-    "conv_transpose2d": _conv_transpose2d,
+    "conv2d": _conv,
+    "conv3d": _conv,
+    "conv_transpose2d": _conv_transpose,
+    "conv_transpose3d": _conv_transpose,
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "dropout2d": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "expand": lambda node, x, given: jnp.broadcast_to(x[0], node.output_shape(x[0].shape)),
@@ -182,6 +198,7 @@ FORMULAS: dict[str, Formula] = {
     "min": _first_extreme,
     "max_pool2d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
     "parameter": lambda node, x, given: jnp.broadcast_to(given["weight"], node.output_shape(x[0].shape)),
+    "max_pool3d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
     "permute": lambda node, x, given: x[0].transpose(node.dims),
     "pixel_shuffle": lambda node, x, given: _between(x[0], node.upscale_factor),
     "pixel_unshuffle": lambda node, x, given: _apart(x[0], node.downscale_factor),
@@ -194,8 +211,10 @@ FORMULAS: dict[str, Formula] = {
     "spline": _spline,
     "softplus": lambda node, x, given: jax.nn.softplus(node.beta * x[0]) / node.beta,
     "transpose": lambda node, x, given: x[0].swapaxes(node.dim0, node.dim1),
-    "upsample_bilinear2d": _upsample_bilinear2d,
-    "upsample_nearest2d": _upsample_nearest2d,
+    "upsample_bilinear2d": _upsample_linear,
+    "upsample_nearest2d": _upsample_nearest,
+    "upsample_nearest3d": _upsample_nearest,
+    "upsample_trilinear3d": _upsample_linear,
     "zero_pad2d": partial(_padded, mode="constant"),
 }
 

@@ -42,6 +42,9 @@ from bridge.operations.resizing import (
 from bridge.operations.softmax import LogSoftmax, Softmax
 from bridge.operations.spline import Spline
 from bridge.operations.stored import IndexSelect, Parameter
+from bridge.operations.volumes.pooling import AvgPool3d, MaxPool3d
+from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
+from bridge.operations.volumes.resizing import AdaptiveAvgPool3d, UpsampleNearest3d, UpsampleTrilinear3d
 
 #: Pixels of an axis: the first, and that behind the last
 Interval = tuple[int, int]
@@ -177,6 +180,8 @@ WHOLE: dict[type[Operation], str] = {
     Reshape: "it gives the pixels of an image another order",
     **dict.fromkeys((Transpose, Permute, Flip, Roll, PixelShuffle, PixelUnshuffle),
                     "it gives the pixels of an image another order"),
+    **dict.fromkeys((AdaptiveAvgPool3d, AvgPool3d, Conv3d, ConvTranspose3d, MaxPool3d, UpsampleNearest3d,
+                     UpsampleTrilinear3d), "it is of volumes, which are not divided"),
     Slice: "which pixels it takes depends on the size of the whole image",
     IndexSelect: "which pixels it takes depends on the size of the whole image",
     Parameter: "it has numbers for each pixel of the whole image",

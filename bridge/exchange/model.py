@@ -81,15 +81,15 @@ class Model:
 
     @cached_property
     def sample_rank(self) -> int | None:
-        """Return how many dimensions one sample has that torch takes without a batch: 3 for an image (c, h, w), 1 for
-        a vector. None where it takes none, or would compute something else than for a batch of one.
+        """Return how many dimensions one sample has that torch takes without a batch: 3 for an image (c, h, w), 4 for
+        a volume, 1 for a vector. None where it takes none, or would compute something else than for a batch of one.
 
         >>> Model((Conv2d("a", 1, 1, (3, 3)), Relu("r"))).sample_rank
         3
         """
         found = {layer.sample_rank for layer in self.layers} - {0}
         # Of (c, h, w) torch's cross entropy takes c for the images and h for the classes
-        if (found == {3} and not isinstance(self.criterion, CrossEntropy)) or found == {1}:
+        if (found in ({3}, {4}) and not isinstance(self.criterion, CrossEntropy)) or found == {1}:
             return found.pop()
         return None
 

@@ -46,6 +46,9 @@ from bridge.operations.softmax import LogSoftmax, Softmax
 from bridge.operations.spline import Spline
 from bridge.operations.stored import IndexSelect, Parameter
 from bridge.operations.table import Row, rows
+from bridge.operations.volumes.pooling import AvgPool3d, MaxPool3d
+from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
+from bridge.operations.volumes.resizing import AdaptiveAvgPool3d, UpsampleNearest3d, UpsampleTrilinear3d
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, Shape], Array]
@@ -137,11 +140,13 @@ CASES: dict[str, tuple[Setup, ...]] = {
     **{kind: (_pointwise(OPERATIONS[kind], row),) for kind, row in rows("functions").items()
        if issubclass(OPERATIONS[kind], Pointwise)},
     "adaptive_avg_pool2d": (Setup(AdaptiveAvgPool2d("it", (5, 7)), ((2, 3, 8, 6),)),),
+    "adaptive_avg_pool3d": (Setup(AdaptiveAvgPool3d("it", (3, 5, 2)), ((2, 2, 5, 4, 3),)),),
     "add": _arithmetic(Add),
     "amax": (Setup(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
     "amin": (Setup(Amin("it", (2,)), ((2, 3, 4, 2),), distinct),
              Setup(Amin("it", (0, 3), True), ((2, 3, 4, 2),), distinct, "keepdim")),
     "avg_pool2d": (Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),),
+    "avg_pool3d": (Setup(AvgPool3d("it", (2, 3, 2), (1, 2, 2), (1, 1, 0)), ((2, 2, 4, 6, 5),)),),
     "batch_norm2d": (
         Setup(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
         Setup(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
@@ -149,9 +154,17 @@ CASES: dict[str, tuple[Setup, ...]] = {
                Setup(Concat("it", -2, inputs=BOTH), ((2, 3, 1, 2, 4), (2, 3, 1, 3, 4)), about="another dimension")),
     "conv2d": (Setup(Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2), ((2, 4, 7, 6),)),
                Setup(Conv2d("it", 4, 5, (3, 2), padding=(1, 1), bias=False), (IMAGE,), about="no bias")),
+    "conv3d": (
+        Setup(Conv3d("it", 4, 6, (2, 3, 2), (1, 2, 1), (1, 1, 0), (2, 1, 2), 2), ((2, 4, 5, 7, 6),)),
+        Setup(Conv3d("it", 4, 5, (3, 1, 2), (2, 1, 1), (1, 0, 0), bias=False), ((2, 4, 5, 2, 3),), about="no bias"),
+        Setup(Conv3d("it", 4, 5, (1, 1, 2)), ((2, 4, 3, 2, 3),), about="flat")),
     "conv_transpose2d": (
         Setup(ConvTranspose2d("it", 4, 6, (3, 2), (2, 3), (1, 0), (1, 2), (1, 2), 2), ((2, 4, 3, 5),)),
         Setup(ConvTranspose2d("it", 4, 5, (3, 2), bias=False), ((2, 4, 3, 5),), about="no bias")),
+    "conv_transpose3d": (
+        Setup(ConvTranspose3d("it", 4, 6, (3, 3, 2), (2, 2, 3), (1, 1, 0), (1, 1, 2), (2, 1, 2), 2),
+              ((2, 4, 3, 2, 3),)),
+        Setup(ConvTranspose3d("it", 4, 5, (2, 2, 2), (2, 2, 2), bias=False), ((2, 4, 2, 3, 2),), about="no bias")),
     "divide": _arithmetic(Divide, positive),
     "dropout": (Setup(Dropout("it", 0.4), (IMAGE,)),),
     "dropout2d": (Setup(Dropout2d("it", 0.4), (IMAGE,)),),
@@ -173,6 +186,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "max": (Setup(Max("it", (-3,)), ((2, 3, 4, 2),), distinct),
             Setup(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
     "max_pool2d": (Setup(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),),
+    "max_pool3d": (Setup(MaxPool3d("it", (2, 3, 2), (1, 2, 2), (1, 1, 0)), ((1, 2, 3, 6, 4),), distinct),),
     "mean": (Setup(Mean("it", (0, 2), True), (IMAGE,)),),
     "min": (Setup(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),
     "multiply": _arithmetic(Multiply),
@@ -201,6 +215,10 @@ CASES: dict[str, tuple[Setup, ...]] = {
         Setup(UpsampleBilinear2d("it", (2, 3)), ((2, 3, 4, 5),)),
         Setup(UpsampleBilinear2d("it", (2, 3), True), ((2, 3, 4, 5),), about="align_corners")),
     "upsample_nearest2d": (Setup(UpsampleNearest2d("it", (2, 3)), ((2, 3, 4, 5),)),),
+    "upsample_nearest3d": (Setup(UpsampleNearest3d("it", (3, 2, 1)), ((2, 2, 2, 3, 2),)),),
+    "upsample_trilinear3d": (
+        Setup(UpsampleTrilinear3d("it", (3, 2, 2)), ((2, 2, 2, 3, 4),)),
+        Setup(UpsampleTrilinear3d("it", (2, 1, 3), True), ((2, 2, 3, 2, 4),), about="align_corners")),
     "zero_pad2d": (Setup(ZeroPad2d("it", (3, 1, 0, 2)), ((2, 3, 4, 5),)),),
 }
 

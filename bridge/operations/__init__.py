@@ -18,6 +18,9 @@ from bridge.operations.resizing import *
 from bridge.operations.softmax import *
 from bridge.operations.spline import *
 from bridge.operations.stored import *
+from bridge.operations.volumes.pooling import *
+from bridge.operations.volumes.products import *
+from bridge.operations.volumes.resizing import *
 
 OPERATIONS: dict[str, type[Operation]] = dict(sorted(
     (one.kind, one) for one in tuple(globals().values())

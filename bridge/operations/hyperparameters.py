@@ -23,7 +23,7 @@ MOST = 4096
 #: Of a tensor: `max_rank` of fortran/core/tensor.f90
 MOST_DIMENSIONS = 8
 #: Hyperparameters of several integers, by the type that their classes declare
-SEVERAL = {"Pair": "(height, width)", "Sides": "(left, right, top, bottom)"}
+SEVERAL = {"Pair": "(height, width)", "Triple": "(depth, height, width)", "Sides": "(left, right, top, bottom)"}
 #: Hyperparameters of up to so many integers
 UP_TO = {"Sizes": 3, "Extents": MOST_DIMENSIONS - 1, "Axes": MOST_DIMENSIONS, "Shifts": MOST_DIMENSIONS,
          "Indices": MOST}

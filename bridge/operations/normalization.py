@@ -20,7 +20,7 @@ LOST = 2.0**-10
 
 @dataclass(frozen=True)
 class BatchNorm2d(Operation):
-    """Each channel normalised by a mean and a variance, those of the batch in training, else the running ones.
+    """Each channel of images, or of volumes (n, c, d, h, w), normalised by a mean and a variance, those of the batch in training, else the running ones.
 
     The variance of the batch is the biased one (divided by n); the running statistics, torch's buffers, are
     ``(1 - momentum) * old + momentum * batch's`` with the unbiased one (n - 1), and change in training alone.
@@ -57,9 +57,9 @@ class BatchNorm2d(Operation):
         (shape,) = shapes
         if not (self.training or self.track_running_stats):
             raise self.refuse("training 0 without running statistics", "track_running_stats 1")
-        if len(shape) != 4 or shape[1] != self.num_features:
+        if len(shape) not in (4, 5) or shape[1] != self.num_features:
             raise self.refuse(f"input {shape}", f"a shape (n, {self.num_features}, h, w)")
-        if self.training and shape[0] * shape[2] * shape[3] < 2:
+        if self.training and math.prod(shape) // self.num_features < 2:
             raise self.refuse(f"input {shape}", "more than one number in each channel")
         return shape
 
@@ -68,11 +68,12 @@ class BatchNorm2d(Operation):
 
         Many programs, PyTorch among them, multiply out: one factor and one shift for each channel.
         """
-        (x,) = inputs
+        x = as_images(inputs[0])
         normal, scale = self._normalised(x, parameters)
         weight, bias = (_wide(parameters[name]) for name in ("weight", "bias"))
         factor = scale * weight
-        return (normal * weight + bias).or_as(x * factor + (bias - self._mean(x, parameters) * factor))
+        y = (normal * weight + bias).or_as(x * factor + (bias - self._mean(x, parameters) * factor))
+        return as_before(y, inputs[0])
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients with respect to input, weight and bias.
@@ -80,7 +81,7 @@ class BatchNorm2d(Operation):
         Many programs multiply dy by the distance from the mean, and what that gives by powers of the scale: numbers
         between may underflow.
         """
-        (x,) = inputs
+        x, dy = as_images(inputs[0]), as_images(dy)
         normal, scale = self._normalised(x, parameters)
         distance = (x - self._mean(x, parameters)).named("the distance from the mean")
         along_distance = (dy * distance).named("dy times the distance from the mean")
@@ -88,12 +89,13 @@ class BatchNorm2d(Operation):
         found = {"weight": along_normal.sum(OVER), "bias": dy.sum(OVER)}
         factor = scale * _wide(parameters["weight"])
         if not self.training:
-            return [dy * factor], found
+            return [as_before(dy * factor, inputs[0])], found
         count = x.size // self.num_features
         mean = _wide(found["bias"] / count).named("the mean of dy")
         along = _wide(found["weight"] / count).named("the mean of dy times the normalised input")
         slope = _wide(along_distance.sum(OVER) / count) * scale * scale * factor
-        return [((dy - mean - normal * along) * factor).or_as((dy - mean) * factor - distance * slope)], found
+        dx = ((dy - mean - normal * along) * factor).or_as((dy - mean) * factor - distance * slope)
+        return [as_before(dx, inputs[0])], found
 
     def new_state(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> dict[str, Number]:
         """Return the running statistics after a batch.
@@ -104,7 +106,7 @@ class BatchNorm2d(Operation):
             return {}
         return {name: (parameters[name] * (1 - self.momentum) + new * self.momentum).or_as(
             parameters[name] + (new - parameters[name]) * self.momentum)
-            for name, new in self.batch_statistics(inputs[0], parameters).items()}
+            for name, new in self.batch_statistics(as_images(inputs[0]), parameters).items()}
 
     def batch_statistics(self, x: Number, parameters: Mapping[str, Number]) -> dict[str, Number]:
         """Return mean and unbiased variance of a batch by the names of the running ones."""
@@ -149,6 +151,16 @@ class BatchNorm2d(Operation):
         return functional.batch_norm(
             inputs[0], parameters.get("running_mean"), parameters.get("running_var"), parameters["weight"],
             parameters["bias"], self.training, self.momentum, self.eps)
+
+
+def as_images(x: Number) -> Number:
+    """Return volumes as images of all rows of all planes; images as they are."""
+    return x if len(x.shape) == 4 else x.reshape((*x.shape[:2], -1, x.shape[-1]))
+
+
+def as_before(y: Number, x: Number) -> Number:
+    """Return what was computed from images as volumes, where x is these."""
+    return y if len(x.shape) == 4 else y.reshape(x.shape)
 
 
 def _wide(channels: Number) -> Number:

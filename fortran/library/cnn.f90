@@ -22,8 +22,8 @@ module cnn
    use cnn_core_text, only : name_type
    use cnn_core_version, only : cnn_version => version
    use cnn_library_arrays, only : array_type, device_array
-   use cnn_library_layers, only : avg_pool2d, batch_norm2d, conv2d, conv_transpose2d, layer, layer_type, linear, &
-      & max_pool2d
+   use cnn_library_layers, only : avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, &
+      & conv_transpose3d, layer, layer_type, linear, max_pool2d, max_pool3d
    use cnn_library_network, only : network_type
    use cnn_library_optimizers, only : adam, adamw, sgd
    use cnn_model_network, only : keep_after_relu, keep_all, keep_needed
@@ -40,7 +40,8 @@ module cnn
    ! Networks, and what they keep
    public :: keep_after_relu, keep_all, keep_needed, network_type
    ! Layers
-   public :: avg_pool2d, batch_norm2d, conv2d, conv_transpose2d, layer, layer_type, linear, max_pool2d
+   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, layer, &
+      & layer_type, linear, max_pool2d, max_pool3d
    ! Optimizers
    public :: adam, adam_type, adamw, optimizer_type, sgd, sgd_optimizer_type
    ! Arrays on a GPU

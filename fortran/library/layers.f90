@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: MIT
 !> Layers by torch's names and arguments, for `network_type%add`.
 !>
-!> Integers and logicals may be of any kind of 8 to 64 bits. A height and a width are alike here. Others, and every
+!> Integers and logicals may be of any kind of 8 to 64 bits. Height, width and depth are alike here. Others, and every
 !> operation that has no function here, are had as `layer("type", "name=numbers ...")`, as exchange files have them.
 module cnn_library_layers
    use cnn_core_kinds, only : dp
@@ -10,7 +10,8 @@ module cnn_library_layers
    implicit none
    private
 
-   public :: avg_pool2d, batch_norm2d, conv2d, conv_transpose2d, layer, linear, max_pool2d
+   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, layer, linear, &
+      & max_pool2d, max_pool3d
 
    !> What a layer computes
    type, public :: layer_type
@@ -19,7 +20,7 @@ module cnn_library_layers
       !> Its hyperparameters
       type(attributes_type) :: attributes
    contains
-      procedure, private :: put_pair, put_integer, put_real, put_flag, put_numbers
+      procedure, private :: put_axes, put_integer, put_real, put_flag, put_numbers
    end type layer_type
 
 contains
@@ -57,18 +58,12 @@ contains
       class(*), intent(in), optional :: groups
       !> Whether there is one; yes
       class(*), intent(in), optional :: bias
-      conv2d = layer("conv2d")
-      call conv2d%put_integer("in_channels", in_channels)
-      call conv2d%put_integer("out_channels", out_channels)
-      call conv2d%put_pair("kernel_size", kernel_size)
-      call conv2d%put_pair("stride", stride)
-      call conv2d%put_pair("padding", padding)
-      call conv2d%put_pair("dilation", dilation)
-      call conv2d%put_integer("groups", groups)
-      call conv2d%put_flag("bias", bias)
+      conv2d = convolution("conv2d", 2, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, &
+         & bias)
    end function conv2d
 
-   !> A transposed convolution, which learns a weight (s, r, out_channels/groups, in_channels) and a bias (out_channels)
+   !> A transposed convolution, which learns a weight (s, r, out_channels/groups, in_channels) and a bias
+   !> (out_channels)
    type(layer_type) function conv_transpose2d(in_channels, out_channels, kernel_size, stride, padding, &
       & output_padding, dilation, groups, bias)
       !> Channels of the input
@@ -89,10 +84,94 @@ contains
       class(*), intent(in), optional :: groups
       !> Whether there is one; yes
       class(*), intent(in), optional :: bias
-      conv_transpose2d = conv2d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
-      conv_transpose2d%kind = "conv_transpose2d"
-      call conv_transpose2d%put_pair("output_padding", output_padding)
+      conv_transpose2d = convolution("conv_transpose2d", 2, in_channels, out_channels, kernel_size, stride, padding, &
+         & dilation, groups, bias)
+      call conv_transpose2d%put_axes("output_padding", 2, output_padding)
    end function conv_transpose2d
+
+   !> A convolution of volumes, which learns a weight (s, r, d, in_channels/groups, out_channels) and a bias
+   !> (out_channels)
+   type(layer_type) function conv3d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+      !> Channels of the input
+      class(*), intent(in) :: in_channels
+      !> Channels of the output
+      class(*), intent(in) :: out_channels
+      !> Depth, height and width of the filters
+      class(*), intent(in) :: kernel_size
+      !> From window to window; 1
+      class(*), intent(in), optional :: stride
+      !> Zeros around the volume; 0
+      class(*), intent(in), optional :: padding
+      !> Between the voxels of a window; 1
+      class(*), intent(in), optional :: dilation
+      !> Of channels that see only each other; 1
+      class(*), intent(in), optional :: groups
+      !> Whether there is one; yes
+      class(*), intent(in), optional :: bias
+      conv3d = convolution("conv3d", 3, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, &
+         & bias)
+   end function conv3d
+
+   !> A transposed convolution of volumes, which learns a weight (s, r, d, out_channels/groups, in_channels) and a bias
+   !> (out_channels)
+   type(layer_type) function conv_transpose3d(in_channels, out_channels, kernel_size, stride, padding, &
+      & output_padding, dilation, groups, bias)
+      !> Channels of the input
+      class(*), intent(in) :: in_channels
+      !> Channels of the output
+      class(*), intent(in) :: out_channels
+      !> Depth, height and width of the filters
+      class(*), intent(in) :: kernel_size
+      !> Of the convolution that it transposes; 1
+      class(*), intent(in), optional :: stride
+      !> Of the convolution that it transposes; 0
+      class(*), intent(in), optional :: padding
+      !> Planes, rows and columns more at the end of the output; 0
+      class(*), intent(in), optional :: output_padding
+      !> Between the voxels of a window; 1
+      class(*), intent(in), optional :: dilation
+      !> Of channels that see only each other; 1
+      class(*), intent(in), optional :: groups
+      !> Whether there is one; yes
+      class(*), intent(in), optional :: bias
+      conv_transpose3d = convolution("conv_transpose3d", 3, in_channels, out_channels, kernel_size, stride, padding, &
+         & dilation, groups, bias)
+      call conv_transpose3d%put_axes("output_padding", 3, output_padding)
+   end function conv_transpose3d
+
+   !> Any of these
+   type(layer_type) function convolution(kind, axes, in_channels, out_channels, kernel_size, stride, padding, &
+      & dilation, groups, bias)
+      !> Its type in exchange files
+      character(len=*), intent(in) :: kind
+      !> Those of a window
+      integer, intent(in) :: axes
+      !> Channels of the input
+      class(*), intent(in) :: in_channels
+      !> Channels of the output
+      class(*), intent(in) :: out_channels
+      !> Sides of the filters
+      class(*), intent(in) :: kernel_size
+      !> From window to window; 1
+      class(*), intent(in), optional :: stride
+      !> Zeros around; 0
+      class(*), intent(in), optional :: padding
+      !> Between the numbers of a window; 1
+      class(*), intent(in), optional :: dilation
+      !> Of channels that see only each other; 1
+      class(*), intent(in), optional :: groups
+      !> Whether there is one; yes
+      class(*), intent(in), optional :: bias
+      convolution = layer(kind)
+      call convolution%put_integer("in_channels", in_channels)
+      call convolution%put_integer("out_channels", out_channels)
+      call convolution%put_axes("kernel_size", axes, kernel_size)
+      call convolution%put_axes("stride", axes, stride)
+      call convolution%put_axes("padding", axes, padding)
+      call convolution%put_axes("dilation", axes, dilation)
+      call convolution%put_integer("groups", groups)
+      call convolution%put_flag("bias", bias)
+   end function convolution
 
    !> Sums of all features, which learns a weight (in_features, out_features) and a bias (out_features)
    type(layer_type) function linear(in_features, out_features, bias)
@@ -131,11 +210,7 @@ contains
       class(*), intent(in), optional :: stride
       !> Around the image; 0
       class(*), intent(in), optional :: padding
-      max_pool2d = layer("max_pool2d")
-      call max_pool2d%put_pair("kernel_size", kernel_size)
-      if (.not. present(stride)) call max_pool2d%put_pair("stride", kernel_size)
-      call max_pool2d%put_pair("stride", stride)
-      call max_pool2d%put_pair("padding", padding)
+      max_pool2d = pooling("max_pool2d", 2, kernel_size, stride, padding)
    end function max_pool2d
 
    !> The mean of each window, in which padding counts as zeros
@@ -144,22 +219,64 @@ contains
       class(*), intent(in) :: kernel_size
       !> From window to window; the kernel's size
       class(*), intent(in), optional :: stride
-      !> Zeros around the image; 0
+      !> Around the image; 0
       class(*), intent(in), optional :: padding
-      avg_pool2d = max_pool2d(kernel_size, stride, padding)
-      avg_pool2d%kind = "avg_pool2d"
+      avg_pool2d = pooling("avg_pool2d", 2, kernel_size, stride, padding)
    end function avg_pool2d
 
-   !> A hyperparameter of two integers that are alike; none where it is not there
-   subroutine put_pair(self, name, value)
+   !> The largest number of each window of volumes
+   type(layer_type) function max_pool3d(kernel_size, stride, padding)
+      !> Depth, height and width of the windows
+      class(*), intent(in) :: kernel_size
+      !> From window to window; the kernel's size
+      class(*), intent(in), optional :: stride
+      !> Around the volume; 0
+      class(*), intent(in), optional :: padding
+      max_pool3d = pooling("max_pool3d", 3, kernel_size, stride, padding)
+   end function max_pool3d
+
+   !> The mean of each window of volumes, in which padding counts as zeros
+   type(layer_type) function avg_pool3d(kernel_size, stride, padding)
+      !> Depth, height and width of the windows
+      class(*), intent(in) :: kernel_size
+      !> From window to window; the kernel's size
+      class(*), intent(in), optional :: stride
+      !> Around the volume; 0
+      class(*), intent(in), optional :: padding
+      avg_pool3d = pooling("avg_pool3d", 3, kernel_size, stride, padding)
+   end function avg_pool3d
+
+   !> Any of these
+   type(layer_type) function pooling(kind, axes, kernel_size, stride, padding)
+      !> Its type in exchange files
+      character(len=*), intent(in) :: kind
+      !> Those of a window
+      integer, intent(in) :: axes
+      !> Sides of the windows
+      class(*), intent(in) :: kernel_size
+      !> From window to window; the kernel's size
+      class(*), intent(in), optional :: stride
+      !> Around; 0
+      class(*), intent(in), optional :: padding
+      pooling = layer(kind)
+      call pooling%put_axes("kernel_size", axes, kernel_size)
+      if (.not. present(stride)) call pooling%put_axes("stride", axes, kernel_size)
+      call pooling%put_axes("stride", axes, stride)
+      call pooling%put_axes("padding", axes, padding)
+   end function pooling
+
+   !> A hyperparameter of an integer for each axis, all alike; none where it is not there
+   subroutine put_axes(self, name, axes, value)
       !> The layer
       class(layer_type), intent(inout) :: self
       !> The hyperparameter's
       character(len=*), intent(in) :: name
-      !> Both integers
+      !> How many
+      integer, intent(in) :: axes
+      !> Each integer
       class(*), intent(in), optional :: value
-      if (present(value)) call self%put_numbers(name, [number_of(value), number_of(value)])
-   end subroutine put_pair
+      if (present(value)) call self%put_numbers(name, spread(number_of(value), 1, axes))
+   end subroutine put_axes
 
    !> A hyperparameter of one integer; none where it is not there
    subroutine put_integer(self, name, value)
@@ -199,7 +316,7 @@ contains
       class(layer_type), intent(inout) :: self
       !> The hyperparameter's
       character(len=*), intent(in) :: name
-      !> One or two
+      !> One or more
       real(dp), intent(in) :: numbers(:)
       type(attribute_type) :: item
       item%name = name

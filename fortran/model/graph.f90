@@ -71,6 +71,8 @@ module cnn_model_graph
       type(criterion_type), private :: loss_kind
       !> Where outputs and gradients lie together, and the extents and rank of the input that it was planned for
       type(tensor_type), private :: memory
+      !> What passes work in, one after the other
+      type(tensor_type), private :: scratch
       integer, private :: planned_for(max_rank + 1) = 0
       !> Value of the last loss, where the device does not queue
       real(dp), private :: loss = 0.0_dp
@@ -291,6 +293,7 @@ contains
          operands%state = node%state
          operands%kept = node%kept
          operands%mask = node%mask
+         operands%scratch = self%scratch
          operands%rank = self%input_rank
          if (node%inputs(1) > 0) operands%rank = self%nodes(node%inputs(1))%shape%rank
          operands%y = node%output
@@ -481,6 +484,7 @@ contains
       call self%close()
       if (.not. allocated(self%nodes)) return
       call self%backend%release(self%memory)
+      call self%backend%release(self%scratch)
       call self%loss_kind%release(self%backend)
       do i = 1, size(self%nodes)
          associate (node => self%nodes(i))

@@ -45,6 +45,8 @@ contains
 
    module procedure allocate_outputs
       integer :: i
+      call allocate_scratch(self, moved, error)
+      if (allocated(error)) return
       if (self%in_place()) then
          call allocate_together(self, moved, error)
          return
@@ -58,6 +60,35 @@ contains
          end associate
       end do
    end procedure allocate_outputs
+
+   !> As much as that pass needs which needs most
+   subroutine allocate_scratch(self, moved, error)
+      class(graph_type), intent(inout) :: self
+      !> Becomes true where it gets another address
+      logical, intent(inout) :: moved
+      !> There is no memory
+      type(error_type), allocatable, intent(out) :: error
+      type(tensor_type) :: x, y
+      integer(i8) :: bytes
+      integer :: i
+      bytes = 0_i8
+      x%dtype = self%dtype
+      y%dtype = self%dtype
+      do i = 1, size(self%nodes)
+         associate (node => self%nodes(i))
+            x%extent = self%extent_of(node%inputs(1))
+            y%extent = node%shape%extent
+            bytes = max(bytes, node%operation%scratch_bytes(self%backend%in_host_memory, x, y))
+         end associate
+      end do
+      if (bytes == 0_i8) return
+      if (aligned(bytes)/aligned(1_i8) > huge(1)) then
+         call fail(error, "network: "//to_text(bytes)//" bytes to work in, for which there is no memory")
+         return
+      end if
+      call resize(self%backend, full_extent([int(aligned(1_i8)/bytes_of(self%dtype)), &
+         & int(aligned(bytes)/aligned(1_i8))]), self%dtype, self%scratch, moved, error)
+   end subroutine allocate_scratch
 
    !> One piece of memory for all tensors
    subroutine allocate_together(self, moved, error)

@@ -136,7 +136,7 @@ contains
       call refuse(self, i, "0 or 1", error)
    end subroutine get_flag
 
-   !> Two integers (height, width), four (left, right, top, bottom), or one that may be 0
+   !> Two integers (height, width), three (depth, height, width), four (left, right, top, bottom), or one that may be 0
    subroutine get_integers(self, name, value, error, lowest, default)
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
@@ -161,6 +161,7 @@ contains
       else
          sides = "(height, width), integers"
          if (size(value) == 1) sides = "an integer"
+         if (size(value) == 3) sides = "(depth, height, width), integers"
          if (size(value) == 4) sides = "(left, right, top, bottom), integers"
          call refuse(self, i, sides//" from "//to_text(lowest)//" to "//to_text(largest), error)
       end if

@@ -5,7 +5,7 @@ module cnn_operations_normalization
    use cnn_core_calls, only : batch_norm_backward_call, batch_norm_call, row_norm_backward_call, row_norm_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp
-   use cnn_core_tensor, only : tensor_type
+   use cnn_core_tensor, only : extent_of, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : no, operands_type, operation_type, parameter_shape_type
@@ -113,9 +113,9 @@ contains
       !> Another number of channels, or channels of one number
       type(error_type), allocatable, intent(out) :: error
       associate (x => shapes(1))
-         if (x%rank /= 4 .or. x%extent(3) /= self%num_features) then
+         if (.not. any(x%rank == [4, 5]) .or. x%extent(max(x%rank, 2) - 1) /= self%num_features) then
             call self%refuse("input "//x%text(), "a shape (n, "//to_text(self%num_features)//", h, w)", error)
-         else if (self%by_batch() .and. all(x%extent([1, 2, 4]) == 1)) then
+         else if (self%by_batch() .and. product(real(x%extent, dp)) <= self%num_features) then
             call self%refuse("input "//x%text(), "more than one number in each channel", error)
          else
             y = x
@@ -131,8 +131,9 @@ contains
       type(error_type), allocatable, intent(out) :: error
       type(tensor_type) :: state(2)
       if (size(operands%state) == 2) state = operands%state
-      call self%run(backend, batch_norm_call(operands%x(1), operands%w(1), operands%w(2), state(1), state(2), &
-         & self%by_batch(), self%eps, self%momentum, operands%kept, operands%y), error)
+      call self%run(backend, batch_norm_call(as_images(operands%x(1), operands%rank), operands%w(1), operands%w(2), &
+         & state(1), state(2), self%by_batch(), self%eps, self%momentum, operands%kept, &
+         & as_images(operands%y, operands%rank)), error)
    end subroutine norm_forward
 
    subroutine norm_backward(self, backend, operands, error)
@@ -141,9 +142,20 @@ contains
       !> dx and dw from dy, x, w and what the forward pass has kept
       type(operands_type), intent(in) :: operands
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, batch_norm_backward_call(operands%x(1), operands%w(1), operands%kept, operands%dy, &
-         & self%by_batch(), operands%dw(1), operands%dw(2), operands%dx(1)), error)
+      call self%run(backend, batch_norm_backward_call(as_images(operands%x(1), operands%rank), operands%w(1), &
+         & operands%kept, as_images(operands%dy, operands%rank), self%by_batch(), operands%dw(1), operands%dw(2), &
+         & as_images(operands%dx(1), operands%rank)), error)
    end subroutine norm_backward
+
+   !> Volumes as images of all rows of all planes; images as they are
+   pure type(tensor_type) function as_images(x, rank)
+      !> (w, h, c, n), or (w, h, d, c, n)
+      type(tensor_type), intent(in) :: x
+      !> Number of its dimensions
+      integer, intent(in) :: rank
+      as_images = x
+      if (rank == 5) as_images%extent = extent_of([x%extent(1), x%extent(2)*x%extent(3), x%extent(4:5)])
+   end function as_images
 
    !> Mean and scale of each channel; both begin where any array of a GPU may, at a multiple of 16 bytes
    pure integer function norm_kept(self)

@@ -7,7 +7,7 @@ module cnn_operations_operation
    use cnn_core_backend, only : backend_type
    use cnn_core_calls, only : primitive_type
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp
+   use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
    use cnn_core_text, only : name_type
    use cnn_operations_attributes, only : attributes_type
@@ -37,6 +37,8 @@ module cnn_operations_operation
       type(tensor_type) :: mask
       !> What a forward pass leaves for the backward pass, `kept_numbers` of float64
       type(tensor_type) :: kept
+      !> Memory that a pass may write into, of `scratch_bytes`; others use it, too
+      type(tensor_type) :: scratch
       !> Number of dimensions of the first input
       integer :: rank = 0
       !> Of a ReLU: where the sums of its dx over all but the channels go, the gradient of a bias; empty: nowhere
@@ -73,6 +75,7 @@ module cnn_operations_operation
       procedure :: read => read_nothing
       procedure :: find_shape => same_as_input
       procedure :: kept_numbers => nothing_kept
+      procedure :: scratch_bytes => no_scratch
       procedure(pass_), deferred :: forward
       procedure(pass_), deferred :: backward
       procedure :: refuse
@@ -151,6 +154,20 @@ contains
       end associate
       nothing_kept = 0
    end function nothing_kept
+
+   !> How much memory its passes work in
+   pure integer(i8) function no_scratch(self, in_host_memory, x, y)
+      class(operation_type), intent(in) :: self
+      !> Whether tensors are in host memory
+      logical, intent(in) :: in_host_memory
+      !> Its first input, of which only extents and element type matter
+      type(tensor_type), intent(in) :: x
+      !> Its output
+      type(tensor_type), intent(in) :: y
+      associate (unused => [self%changes_state, in_host_memory], unused_too => [x%dtype, y%dtype])
+      end associate
+      no_scratch = 0_i8
+   end function no_scratch
 
    !> The error of a node that cannot be what it is asked to be
    subroutine refuse(self, found, expected, error)

@@ -50,7 +50,7 @@ module cnn_operations_resizing
    end type adaptive_avg_pool2d_type
 
    !> The rules, of which those of paddings say what stands around an image
-   integer, parameter :: nearest = 1, linear = 2, linear_aligned = 3, averaged = 7
+   integer, parameter, public :: nearest = 1, linear = 2, linear_aligned = 3, averaged = 7
    integer, parameter, public :: zeros = 4, replicated = 5, reflected = 6
 
    !> Pixels added on the sides of an image

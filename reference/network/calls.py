@@ -141,4 +141,7 @@ FUNCTIONS: Mapping[Any, Callable[..., Made]] = {
     functional.max_pool2d: lambda x, *args, **options: (nn.MaxPool2d(*args, **options), [x]),
     functional.avg_pool2d: lambda x, *args, **options: (nn.AvgPool2d(*args, **options), [x]),
     functional.adaptive_avg_pool2d: lambda x, size: (nn.AdaptiveAvgPool2d(size), [x]),
+    functional.max_pool3d: lambda x, *args, **options: (nn.MaxPool3d(*args, **options), [x]),
+    functional.avg_pool3d: lambda x, *args, **options: (nn.AvgPool3d(*args, **options), [x]),
+    functional.adaptive_avg_pool3d: lambda x, size: (nn.AdaptiveAvgPool3d(size), [x]),
 }

@@ -36,6 +36,9 @@ from reference.network.program import Aten, described
 from reference.spline import Spline
 
 Hyperparameters = dict[str, Any]
+Describe = Callable[[str, Any], tuple[str, Hyperparameters]]
+#: Numbers along each axis, of one for all
+Several = Callable[[Any], list[int]]
 
 
 def is_operation(layer: nn.Module) -> bool:
@@ -63,18 +66,19 @@ def hyperparameters(name: str, layer: nn.Module) -> tuple[str, Hyperparameters]:
         raise InputError(f"layer '{name}' ({type(layer).__name__}): {one_line(error)}") from None
 
 
-def padding_of(name: str, conv: nn.Conv2d) -> list[int]:
-    """Zero padding (height, width) in pixels on each side; words of torch turned into numbers."""
+def padding_of(name: str, conv: nn.Conv2d | nn.Conv3d) -> list[int]:
+    """Zero padding of each axis in pixels on each side; words of torch turned into numbers."""
     if conv.padding_mode != "zeros":
         raise InputError(f"layer '{name}': padding_mode '{conv.padding_mode}' found, 'zeros' is supported")
+    several = triple if isinstance(conv, nn.Conv3d) else pair
     if conv.padding == "valid":
-        return [0, 0]
+        return several(0)
     if conv.padding != "same":
-        return pair(conv.padding)
-    both_sides = [d * (k - 1) for d, k in zip(pair(conv.dilation), pair(conv.kernel_size), strict=True)]
+        return several(conv.padding)
+    both_sides = [d * (k - 1) for d, k in zip(several(conv.dilation), several(conv.kernel_size), strict=True)]
     if any(total % 2 for total in both_sides):
         raise InputError(
-            f"layer '{name}': padding 'same' of a {conv.kernel_size[0]}x{conv.kernel_size[1]} kernel is "
+            f"layer '{name}': padding 'same' of a {'x'.join(map(str, conv.kernel_size))} kernel is "
             "not the same on both sides; numbers are supported"
         )
     return [total // 2 for total in both_sides]
@@ -89,19 +93,37 @@ def pair(value: Any) -> list[int]:
     return [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)] * 2
 
 
-def _conv(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    return "conv2d", {
-        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": pair(layer.kernel_size),
-        "stride": pair(layer.stride), "padding": padding_of(name, layer), "dilation": pair(layer.dilation),
-        "groups": layer.groups, "bias": int(layer.bias is not None)}
+def triple(value: Any) -> list[int]:
+    """Return depth, height and width of what torch takes as one number for all of them, too.
+
+    >>> triple(3), triple((1, 2, 3)), triple([4])
+    ([3, 3, 3], [1, 2, 3], [4, 4, 4])
+    """
+    given = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
+    return given * 3 if len(given) == 1 else given
 
 
-def _conv_transpose(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    _only(name, layer, padding_mode="zeros")
-    return "conv_transpose2d", {
-        "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": pair(layer.kernel_size),
-        "stride": pair(layer.stride), "padding": pair(layer.padding), "output_padding": pair(layer.output_padding),
-        "dilation": pair(layer.dilation), "groups": layer.groups, "bias": int(layer.bias is not None)}
+def _conv(kind: str, several: Several) -> Describe:
+    def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+        return kind, {
+            "in_channels": layer.in_channels, "out_channels": layer.out_channels,
+            "kernel_size": several(layer.kernel_size), "stride": several(layer.stride),
+            "padding": padding_of(name, layer), "dilation": several(layer.dilation), "groups": layer.groups,
+            "bias": int(layer.bias is not None)}
+
+    return describe
+
+
+def _conv_transpose(kind: str, several: Several) -> Describe:
+    def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+        _only(name, layer, padding_mode="zeros")
+        return kind, {
+            "in_channels": layer.in_channels, "out_channels": layer.out_channels,
+            "kernel_size": several(layer.kernel_size), "stride": several(layer.stride),
+            "padding": several(layer.padding), "output_padding": several(layer.output_padding),
+            "dilation": several(layer.dilation), "groups": layer.groups, "bias": int(layer.bias is not None)}
+
+    return describe
 
 
 def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -115,14 +137,14 @@ def _spline(_: str, layer: Any) -> tuple[str, Hyperparameters]:
                       "scale_spline": int(layer.scale_spline is not None)}
 
 
-def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+def _pooling(kind: str, several: Several = pair) -> Describe:
     def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
         _only(name, layer, ceil_mode=False, return_indices=False, dilation=1, divisor_override=None)
-        padding = pair(layer.padding)
+        padding = several(layer.padding)
         if any(padding):
             _only(name, layer, count_include_pad=True)
         stride = layer.kernel_size if layer.stride is None else layer.stride
-        return kind, {"kernel_size": pair(layer.kernel_size), "stride": pair(stride), "padding": padding}
+        return kind, {"kernel_size": several(layer.kernel_size), "stride": several(stride), "padding": padding}
 
     return describe
 
@@ -132,6 +154,13 @@ def _adaptive_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     if None in size:
         raise InputError(f"layer '{name}': output_size {layer.output_size} found, two integers are supported")
     return ("global_avg_pool2d", {}) if list(size) == [1, 1] else ("adaptive_avg_pool2d", {"output_size": list(size)})
+
+
+def _adaptive_pool_3d(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    size = layer.output_size if isinstance(layer.output_size, (tuple, list)) else [layer.output_size] * 3
+    if None in size:
+        raise InputError(f"layer '{name}': output_size {layer.output_size} found, three integers are supported")
+    return "adaptive_avg_pool3d", {"output_size": list(size)}
 
 
 def _batch_norm(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -188,20 +217,21 @@ def _reduce(name: str, layer: Any) -> tuple[str, Hyperparameters]:
 
 
 def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    if layer.mode not in ("nearest", "bilinear"):
+    if layer.mode not in ("nearest", "bilinear", "trilinear"):
         _only(name, layer, mode="nearest or bilinear")
     _only(name, layer, size=None)
-    factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * 2
+    axes = 3 if layer.mode == "trilinear" else 2
+    factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * axes
     if any(factor is None or factor < 1 or factor != int(factor) for factor in factors):
         raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, integers "
                          "are supported")
     scale = {"scale_factor": pair(tuple(factors))}
     if layer.mode == "nearest":
-        return "upsample_nearest2d", scale
-    return "upsample_bilinear2d", scale | {"align_corners": int(bool(layer.align_corners))}
+        return f"upsample_nearest{len(factors)}d", scale
+    return f"upsample_{layer.mode}{axes}d", scale | {"align_corners": int(bool(layer.align_corners))}
 
 
-def _padding(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+def _padding(kind: str) -> Describe:
     def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
         if getattr(layer, "value", 0) != 0 or len(layer.padding) != 4 or min(layer.padding) < 0:
             raise InputError(f"layer '{name}' ({type(layer).__name__}): padding {layer.padding} found, four integers "
@@ -211,7 +241,7 @@ def _padding(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
     return describe
 
 
-def _along(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
+def _along(kind: str) -> Describe:
     """The channels are what files without a dimension mean."""
     def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
         if not isinstance(layer.dim, int):
@@ -224,13 +254,15 @@ def _along(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
 def _only(name: str, layer: Any, **wanted: Any) -> None:
     for option, value in wanted.items():
         found = getattr(layer, option, value)
-        if found != value and found != (value, value):
+        if found != value and found not in ((value,) * 2, (value,) * 3):
             raise InputError(f"layer '{name}' ({type(layer).__name__}): {option} {found} found, {value} is supported")
 
 
-_LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
-    nn.Conv2d: _conv,
-    nn.ConvTranspose2d: _conv_transpose,
+_LAYERS: Mapping[type, Describe] = {
+    nn.Conv2d: _conv("conv2d", pair),
+    nn.Conv3d: _conv("conv3d", triple),
+    nn.ConvTranspose2d: _conv_transpose("conv_transpose2d", pair),
+    nn.ConvTranspose3d: _conv_transpose("conv_transpose3d", triple),
     nn.Linear: _linear,
     **{layer: pointwise.describing(kind) for kind, (layer, _) in pointwise.LAYERS.items()},
     nn.Softmax: _along("softmax"),
@@ -243,8 +275,12 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.ReplicationPad2d: _padding("replication_pad2d"),
     nn.MaxPool2d: _pooling("max_pool2d"),
     nn.AvgPool2d: _pooling("avg_pool2d"),
+    nn.MaxPool3d: _pooling("max_pool3d", triple),
+    nn.AvgPool3d: _pooling("avg_pool3d", triple),
     nn.AdaptiveAvgPool2d: _adaptive_pool,
+    nn.AdaptiveAvgPool3d: _adaptive_pool_3d,
     nn.BatchNorm2d: _batch_norm,
+    nn.BatchNorm3d: _batch_norm,
     nn.LayerNorm: _layer_norm,
     nn.GroupNorm: _group_norm,
     nn.Flatten: _flatten,

@@ -28,6 +28,8 @@ from reference.network.outputs import only_output
 Shape = tuple[int, ...]
 #: Heights and widths that are tried: U-Nets want multiples of powers of 2; few pixels are fast
 SIZES = tuple(size for n in (16, 32, 64, 128, 256) for size in ((n, n + n // 4), (n + n // 2, n)))
+#: The shortest sides of volumes that are tried
+SIDES = (4, 8, 16, 32)
 #: Dimensions of images (n, c, h, w)
 IMAGES = 4
 GRADIENT = "the gradient of "
@@ -58,6 +60,26 @@ def sizes(fits: Callable[[int, int], bool], given: tuple[int, int]) -> list[tupl
     known = {given, (2 * height, width), (height, 2 * width), *SIZES}
     tried = sorted((one for one in known if one[0] * one[1] <= most), key=lambda one: (one[0] * one[1], one))
     return list(itertools.islice((one for one in tried if fits(*one)), 2)) or [given]
+
+
+def volumes(fits: Callable[[int, int, int], bool], given: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """Return two small sizes of volumes that fit and differ along each axis, or the one that is known to.
+
+    Parameters
+    ----------
+    fits : whether a model takes volumes of a depth, height and width
+    given : a size that it takes
+
+    Examples
+    --------
+    >>> volumes(lambda d, h, w: d % 8 == 0, (32, 32, 32)), volumes(lambda d, h, w: d == 5, (5, 6, 7))
+    ([(8, 16, 8), (16, 8, 16)], [(5, 6, 7)])
+    """
+    for side in SIDES:
+        pair = [(side, 2 * side, side), (2 * side, side, 2 * side)]
+        if all(fits(*one) for one in pair):
+            return pair
+    return [given]
 
 
 def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape], *, evaluated: bool = True,

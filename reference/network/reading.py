@@ -22,6 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.errors import InputError, one_line
+from reference.network.aten.volumes import VOLUMES
 from reference.network.hyperparameters import is_operation
 from reference.network.layers import Layers
 from reference.network.outputs import Which, of_output
@@ -82,8 +83,15 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
                 if not foreign:
                     raise
                 return _as_calls(module, example, refused, integers)
+        if example is not None and len(example) == VOLUMES and any(_is_of_any(layer) for _, layer in layers):
+            return _exported(module, shapes, (max(2, example[0]), *example[1:]), InputError("an nn.Upsample"))
         prove(_copy(module), layers, shapes(layers))
     return layers
+
+
+def _is_of_any(layer: nn.Module) -> bool:
+    """Whether it enlarges images and volumes alike, by one number: torch.fx, which knows no shapes, cannot tell."""
+    return isinstance(layer, nn.Upsample) and layer.mode == "nearest" and not isinstance(layer.scale_factor, tuple)
 
 
 def _found(module: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:

@@ -119,15 +119,16 @@ def _layer(layer: nn.Module, x: torch.Tensor, **parameters: torch.Tensor | None)
 
 def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Any:
-    return _layer(nn.Conv2d(weight.shape[1] * groups, weight.shape[0], weight.shape[2:], stride, padding, dilation,
-                            groups, bias is not None), input, weight=weight, bias=bias)
+    made = nn.Conv3d if weight.ndim == 5 else nn.Conv2d
+    return _layer(made(weight.shape[1] * groups, weight.shape[0], weight.shape[2:], stride, padding, dilation,
+                       groups, bias is not None), input, weight=weight, bias=bias)
 
 
 def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:
-    return _layer(nn.ConvTranspose2d(weight.shape[0], weight.shape[1] * groups, weight.shape[2:], stride, padding,
-                                     output_padding, groups, bias is not None, dilation), input, weight=weight,
-                  bias=bias)
+    made = nn.ConvTranspose3d if weight.ndim == 5 else nn.ConvTranspose2d
+    return _layer(made(weight.shape[0], weight.shape[1] * groups, weight.shape[2:], stride, padding, output_padding,
+                       groups, bias is not None, dilation), input, weight=weight, bias=bias)
 
 
 def batch_norm(input: Any, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False,
@@ -158,7 +159,8 @@ def prelu(input: Any, weight: Any) -> Any:
 
 LAYERS: Mapping[str, Callable[..., tuple[nn.Module, torch.Tensor]]] = {
     f"nn.functional.{make.__name__}": make
-    for make in (conv2d, conv_transpose2d, batch_norm, group_norm, layer_norm, linear, prelu)}
+    for make in (conv2d, conv_transpose2d, batch_norm, group_norm, layer_norm, linear, prelu)} | {
+        "nn.functional.conv3d": conv2d, "nn.functional.conv_transpose3d": conv_transpose2d}
 #: What PyTorch's samples call with a seed of their own, or give two tensors of which ours is the first
 CALLS: Mapping[str, Callable[..., Any]] = {
     "nn.functional.dropout": functional.dropout, "nn.functional.dropout2d": functional.dropout2d,

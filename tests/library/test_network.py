@@ -217,6 +217,10 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
         "conv2d": "in_channels=2 out_channels=3 kernel_size=2,3", "linear": "in_features=6 out_features=4 bias=0",
         "conv_transpose2d": "in_channels=2 out_channels=3 kernel_size=2,3", "leaky_relu": "negative_slope=0.5",
         "group_norm": "num_groups=1 num_channels=2 eps=0.1", "layer_norm": "normalized_shape=6,6 bias=0",
+        "max_pool3d": "kernel_size=2,2,2 stride=2,2,2", "avg_pool3d": "kernel_size=2,2,2 stride=2,2,2",
+        "conv3d": "in_channels=2 out_channels=3 kernel_size=2,3,1", "adaptive_avg_pool3d": "output_size=2,4,5",
+        "conv_transpose3d": "in_channels=2 out_channels=3 kernel_size=1,2,3",
+        "upsample_nearest3d": "scale_factor=1,2,3", "upsample_trilinear3d": "scale_factor=1,2,3",
         "max_pool2d": "kernel_size=2,2 stride=2,2", "reflection_pad2d": "padding=1,0,0,1",
         "replication_pad2d": "padding=1,0,0,1", "reshape": "shape=3,-1", "sum": "dim=1",
         "mean": "dim=2,3 keepdim=1", "amax": "dim=-1", "amin": "dim=1,2,3", "max": "dim=1", "min": "dim=-2 keepdim=1",
@@ -247,6 +251,7 @@ contains
       type(error_type), allocatable :: error
       real(dp) :: loss
       real(sp) :: none(1)
+      if (index(kind, "3d") > 0) call net%add("volumes", layer("reshape", "shape=2,2,3,6"))
       if (any(kind == [character(len=8) :: "add", "concat", "divide", "matmul", "multiply", "subtract"])) then
          call net%add("it", layer(kind), inputs="input,input")
       else

@@ -19,9 +19,11 @@ from bridge.operations import (
     OPERATIONS,
     AdaptiveAvgPool2d,
     BatchNorm2d,
+    Conv3d,
     Dropout,
     LogSoftmax,
     MaxPool2d,
+    MaxPool3d,
     Operation,
     Sigmoid,
     Silu,
@@ -67,6 +69,38 @@ MISTAKES: dict[str, list[Mistake]] = {
     ],
     "clip": [lambda it, x, p: x[0].clip(it.min, 1.001 * it.max), lambda it, x, p: x[0].clip(it.min),
              lambda it, x, p: it.torch_forward([x[0].detach()], p) + x[0] - x[0].detach()],
+    "adaptive_avg_pool3d": [
+        lambda it, x, p: functional.adaptive_avg_pool3d(x[0].mT, it.output_size),
+        lambda it, x, p: functional.adaptive_avg_pool3d(x[0][:, :, :-1], it.output_size),
+        lambda it, x, p: functional.adaptive_max_pool3d(x[0], it.output_size)],
+    "avg_pool3d": [
+        lambda it, x, p: functional.avg_pool3d(x[0], it.kernel_size, it.stride, it.padding, count_include_pad=False),
+        lambda it, x, p: functional.avg_pool3d(x[0].flip(2), it.kernel_size, it.stride, it.padding)],
+    "conv3d": [
+        # Flipped along the depth, channels for depth, a tap too few in each gradient, another padding
+        lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(2)}),
+        lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].transpose(1, 2).reshape(
+            p["weight"].shape)}),
+        lambda it, x, p: it.torch_forward(x, p) - _last_tap(it, x[0], p) + _last_tap(it, x[0].detach(), p),
+        lambda it, x, p: it.torch_forward(x, p) - _last_tap(it, x[0], p) + _last_tap(it, x[0], {
+            name: one.detach() for name, one in p.items()}),
+        lambda it, x, p: replace(it, padding=(0, *it.padding[1:])).torch_forward(
+            [functional.pad(x[0], (0, 0, 0, 0, 2, 0))], p),
+        lambda it, x, p: it.torch_forward(x, {**p, "bias": p["bias"].detach()})],
+    "conv_transpose3d": [
+        lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(2)}),
+        lambda it, x, p: it.torch_forward([x[0].flip(2)], p),
+        lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].detach()})],
+    "max_pool3d": [
+        lambda it, x, p: _even_max_3d(it, x[0]),
+        lambda it, x, p: functional.max_pool3d(functional.pad(x[0], (0, 0, 1, 1, 1, 1)), it.kernel_size, it.stride)],
+    "upsample_nearest3d": [lambda it, x, p: x[0].repeat(1, 1, *map(int, it.scale_factor)),
+                           lambda it, x, p: functional.interpolate(
+                               x[0], scale_factor=tuple(map(float, it.scale_factor)), mode="trilinear")],
+    "upsample_trilinear3d": [
+        lambda it, x, p: functional.interpolate(x[0], scale_factor=tuple(map(float, it.scale_factor)), mode="nearest"),
+        lambda it, x, p: functional.interpolate(x[0], scale_factor=tuple(map(float, it.scale_factor)),
+                                                mode="trilinear", align_corners=True)],
     "concat": [lambda it, x, p: torch.cat(x[::-1], 1), lambda it, x, p: torch.cat([x[0], x[1].detach()], 1)],
     "conv2d": [lambda it, x, p: it.torch_forward(x, {**p, "weight": p["weight"].flip(2)}),
                lambda it, x, p: it.torch_forward(x, {**p, "bias": p["bias"].detach()})],
@@ -165,6 +199,20 @@ def _layer_norm(it: Any, x: torch.Tensor, p: dict[str, torch.Tensor], *, unbiase
 def _swapped(x: torch.Tensor) -> torch.Tensor:
     """Channels of the groups 0 0 1 1 as 0 1 0 1."""
     return x[:, [0, 2, 1, 3]]
+
+
+def _last_tap(it: Conv3d, x: torch.Tensor, p: dict[str, torch.Tensor]) -> torch.Tensor:
+    """What the last tap along the depth gives."""
+    only = torch.zeros_like(p["weight"])
+    only[:, :, -1] = 1
+    return replace(it, bias=False).torch_forward([x], {"weight": p["weight"] * only})
+
+
+def _even_max_3d(it: MaxPool3d, x: torch.Tensor) -> torch.Tensor:
+    """The gradient of the maxima goes to all of their windows."""
+    right = it.torch_forward([x], {})
+    even = functional.avg_pool3d(x, it.kernel_size, it.stride, it.padding)
+    return right.detach() + even - even.detach()
 
 
 def _floor_floor(it: AdaptiveAvgPool2d, x: torch.Tensor) -> torch.Tensor:

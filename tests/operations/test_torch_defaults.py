@@ -22,7 +22,9 @@ from tests.helpers.loops import looped
 OPTIMIZER = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 LOSS = {"bce": nn.BCELoss, "bce_with_logits": nn.BCEWithLogitsLoss, "cross_entropy": nn.CrossEntropyLoss,
         "huber": nn.HuberLoss, "l1": nn.L1Loss, "mse": nn.MSELoss, "smooth_l1": nn.SmoothL1Loss}
-LAYER = {"avg_pool2d": nn.AvgPool2d, "batch_norm2d": nn.BatchNorm2d, "conv2d": nn.Conv2d,
+LAYER = {"avg_pool2d": nn.AvgPool2d, "avg_pool3d": nn.AvgPool3d, "conv3d": nn.Conv3d,
+         "conv_transpose3d": nn.ConvTranspose3d, "max_pool3d": nn.MaxPool3d, "upsample_trilinear3d": nn.Upsample,
+         "batch_norm2d": nn.BatchNorm2d, "conv2d": nn.Conv2d,
          "conv_transpose2d": nn.ConvTranspose2d, "elu": nn.ELU, "group_norm": nn.GroupNorm, "layer_norm": nn.LayerNorm,
          "leaky_relu": nn.LeakyReLU, "linear": nn.Linear, "max_pool2d": nn.MaxPool2d, "prelu": nn.PReLU,
          "softplus": nn.Softplus, "upsample_bilinear2d": nn.Upsample}

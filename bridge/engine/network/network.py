@@ -49,8 +49,8 @@ Array = Any
 
 #: Numbers of `named_tensor` in cnn_api_handles
 VALUE, GRADIENT, MOMENTUM, _, OUTPUT, OUTPUT_GRADIENT, STATE = range(1, 8)
-#: Dimensions of an image (c, h, w)
-IMAGE = 3
+#: Dimensions of an image (c, h, w), and of a volume (c, d, h, w)
+IMAGE, VOLUME = 3, 4
 #: Numbers of `network_build` in cnn_api_network
 KEPT: dict[Keep, int] = {True: 0, AFTER_RELU: 1, False: 2}
 
@@ -552,7 +552,7 @@ class Network:
     def _dimensions(self, alone: bool) -> int | range:
         """How many inputs and targets have."""
         rank = self.model.sample_rank
-        return rank if alone and rank else 4 if rank == IMAGE else extension.DIMENSIONS
+        return rank if alone and rank else rank + 1 if rank in (IMAGE, VOLUME) else extension.DIMENSIONS
 
     def _input(self, array: Array) -> Operand:
         """Checked; one sample as a batch of one."""

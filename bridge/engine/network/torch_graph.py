@@ -7,7 +7,7 @@ torch is imported only when one of these is called, and with it `reference`, whi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bridge.common.errors import ArgumentError, FileError
@@ -15,9 +15,13 @@ from bridge.engine.library import extension
 from bridge.exchange.model import Conv2d, Model
 from bridge.operations import OPERATIONS, Operation
 from bridge.operations.hyperparameters import described
+from bridge.operations.joins import Flatten
 from bridge.operations.pointwise import Pointwise
 from bridge.operations.products import ConvTranspose2d, Linear
+from bridge.operations.rearrangement import Reshape
+from bridge.operations.reductions import Reduction
 from bridge.operations.spline import Spline
+from bridge.operations.table import rows
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
-#: Dimensions of an image (c, h, w)
-IMAGE = 3
+#: Dimensions of an image (c, h, w), and of a volume (c, d, h, w)
+IMAGE, VOLUME = 3, 4
 #: Numbers in an example of which as many images are run as it has
 FEW = 2**16
 #: Sides of images that are tried where no shape of the input is given
@@ -83,7 +87,7 @@ def image_channels(module: nn.Module) -> int:
 
 def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
     """Two numbers of small images, of two sizes if the model takes two; of one sample alone, if it was given so."""
-    from reference.network.proof import sizes
+    from reference.network.proof import sizes, volumes
 
     given = _shape_for(model) if example is None else tuple(example)
     extension.check_shape("example", given, extension.DIMENSIONS)
@@ -91,14 +95,18 @@ def _shapes_of_proof(model: Model, example: Shape | None) -> list[Shape]:
     batch, *sample = (2, *given) if alone else given
     model.output_shapes((batch, *sample))
 
-    def fits(height: int, width: int) -> bool:
+    def fits(*size: int) -> bool:
         try:
-            model.output_shapes((2, sample[0], height, width))
+            model.output_shapes((2, sample[0], *size))
         except FileError:
             return False
         return True
 
-    found = [(sample[0], *size) for size in sizes(fits, (sample[1], sample[2]))] if len(sample) == IMAGE else [sample]
+    found: Sequence[Sequence[int]] = [sample]
+    if len(sample) == IMAGE:
+        found = [(sample[0], *size) for size in sizes(fits, (sample[1], sample[2]))]
+    elif len(sample) == VOLUME:
+        found = [(sample[0], *size) for size in volumes(fits, (sample[1], sample[2], sample[3]))]
     if alone:
         # What a function of torch takes alone it may not take in batches
         return [tuple(one) for one in found]
@@ -155,7 +163,7 @@ def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module
                 known[layer.name] = part(*(known[name] for name in layer.inputs))
             return known[model.layers[-1].name]
 
-    layers = {layer.name: _MAKERS[layer.kind](layer).to(getattr(torch, dtype)) for layer in model.layers}
+    layers = {layer.name: _maker(model, layer)(layer).to(getattr(torch, dtype)) for layer in model.layers}
     for layer in model.layers:
         layers[layer.name].train(bool(vars(layer).get("training", True)))
     before = ("input", *layers)
@@ -164,6 +172,29 @@ def make_graph(model: Model, dtype: str) -> tuple[nn.Module, dict[str, nn.Module
     # not add_module, which refuses the dots of nested names
     graph._modules.update(layers)
     return graph, layers
+
+
+def _maker(model: Model, layer: Operation) -> Callable[[Any], nn.Module]:
+    """What makes a layer: torch has one normalisation for images and one for volumes."""
+    of_volumes = layer.kind == "batch_norm2d" and _is_near(model, layer, rows("volumes").keys())
+    return _batch_norm_3d if of_volumes else _MAKERS[layer.kind]
+
+
+def _is_near(model: Model, layer: Operation, kinds: Collection[str]) -> bool:
+    """Whether one of these operations is before or behind a layer, with nothing between that gives another shape."""
+    nodes = model.graph.nodes
+    if not any(one.kind in kinds for one in nodes):
+        return False
+    found, new = {layer.name}, [layer]
+    while new:
+        one = new.pop()
+        near = [other for other in nodes if other.name not in found and (
+            other.name in one.inputs or one.name in other.inputs)]
+        if any(other.kind in kinds for other in near):
+            return True
+        found |= {other.name for other in near}
+        new += [other for other in near if not isinstance(other, (Reshape, Flatten, Reduction))]
+    return False
 
 
 def _nn() -> Any:
@@ -189,7 +220,7 @@ def _joined(operation: Operation) -> nn.Module:
 
 def _convolution(name: str) -> Callable[[Any], nn.Module]:
     def make(a: Any) -> nn.Module:
-        more = {"output_padding": a.output_padding} if name == "ConvTranspose2d" else {}
+        more = {"output_padding": a.output_padding} if name.startswith("ConvTranspose") else {}
         made: nn.Module = getattr(_nn(), name)(a.in_channels, a.out_channels, a.kernel_size, a.stride, a.padding,
                                                dilation=a.dilation, groups=a.groups, bias=a.bias, **more)
         return made
@@ -197,8 +228,9 @@ def _convolution(name: str) -> Callable[[Any], nn.Module]:
     return make
 
 
-def _batch_norm(a: Any) -> nn.Module:
-    made: nn.Module = _nn().BatchNorm2d(a.num_features, a.eps, a.momentum, track_running_stats=a.track_running_stats)
+def _batch_norm(a: Any, dimensions: int = 2) -> nn.Module:
+    made: nn.Module = getattr(_nn(), f"BatchNorm{dimensions}d")(
+        a.num_features, a.eps, a.momentum, track_running_stats=a.track_running_stats)
     return made
 
 
@@ -207,6 +239,10 @@ def _layers() -> Any:
     from reference.network import layers
 
     return layers
+
+
+def _batch_norm_3d(a: Any) -> nn.Module:
+    return _batch_norm(a, 3)
 
 
 def _spline(a: Spline) -> nn.Module:
@@ -227,9 +263,12 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     **dict.fromkeys(("add", "amax", "amin", "concat", "divide", "expand", "flip", "matmul", "max", "mean", "min",
                      "multiply", "permute", "roll", "slice", "subtract", "sum", "transpose"), _joined),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding),
+    "avg_pool3d": lambda a: _nn().AvgPool3d(a.kernel_size, a.stride, a.padding),
     "batch_norm2d": _batch_norm,
     "conv2d": _convolution("Conv2d"), "conv_transpose2d": _convolution("ConvTranspose2d"),
+    "conv3d": _convolution("Conv3d"), "conv_transpose3d": _convolution("ConvTranspose3d"),
     "adaptive_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(a.output_size),
+    "adaptive_avg_pool3d": lambda a: _nn().AdaptiveAvgPool3d(a.output_size),
     "dropout": lambda a: _nn().Dropout(a.p), "dropout2d": lambda a: _nn().Dropout2d(a.p),
     "flatten": lambda a: _nn().Flatten(),
     "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
@@ -240,6 +279,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "log_softmax": lambda a: _nn().LogSoftmax(a.dim),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding),
     "parameter": lambda a: _layers().Parameter(a.shape),
+    "max_pool3d": lambda a: _nn().MaxPool3d(a.kernel_size, a.stride, a.padding),
     "pixel_shuffle": lambda a: _nn().PixelShuffle(a.upscale_factor),
     "pixel_unshuffle": lambda a: _nn().PixelUnshuffle(a.downscale_factor),
     "prelu": lambda a: _nn().PReLU(a.num_parameters),
@@ -250,7 +290,10 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "spline": _spline,
     "upsample_bilinear2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor, mode="bilinear",
                                                     align_corners=a.align_corners),
-    "upsample_nearest2d": lambda a: _nn().Upsample(scale_factor=a.scale_factor),
+    **dict.fromkeys(("upsample_nearest2d", "upsample_nearest3d"),
+                    lambda a: _nn().Upsample(scale_factor=a.scale_factor)),
+    "upsample_trilinear3d": lambda a: _nn().Upsample(scale_factor=a.scale_factor, mode="trilinear",
+                                                     align_corners=a.align_corners),
     "zero_pad2d": lambda a: _nn().ZeroPad2d(a.padding),
     **{kind: _pointwise for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
 }

@@ -341,7 +341,8 @@ class Search:
         """Every layout of a small tensor at once; the best, and the best with a factor or old contents, are tried."""
         shape, name = self.case.right.shape, self.case.name
         names = output_faults.axis_names(shape, name)
-        if self.late or not np.isfinite(predicted).all():
+        # Axes of more have no names
+        if self.late or len(shape) > len(names) or not np.isfinite(predicted).all():
             return
         if len(predicted) != len(self.found):
             predicted = base.operation.at(np.arange(len(self.found)))

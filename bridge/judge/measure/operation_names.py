@@ -7,9 +7,9 @@ from bridge.exchange.model import Model, Shape
 from bridge.operations.aten.operation import Aten
 
 #: Axes of weights by the kind of their operation
-FILTERS = {"conv2d": "kcrs", "conv_transpose2d": "ckrs", "linear": "kc"}
+FILTERS = {"conv2d": "kcrs", "conv_transpose2d": "ckrs", "conv3d": "kcdrs", "conv_transpose3d": "ckdrs", "linear": "kc"}
 #: Axes of what is computed for each image, by their number
-PER_IMAGE = {2: "nc", 4: "nchw"}
+PER_IMAGE = {2: "nc", 4: "nchw", 5: "ncdhw"}
 #: Parameters of a convolution in words
 FILTER_PARTS = {"weight": "filter", "bias": "bias"}
 

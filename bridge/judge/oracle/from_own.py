@@ -25,13 +25,14 @@ from bridge.operations.aten.operation import Aten
 from bridge.operations.normalization import LayerNorm
 from bridge.operations.operation import Gradients, Operation
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
+from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
 
 Array = np.ndarray
 
 #: Operations that add what they are given
 SUMS = (Add, Subtract)
 #: Operations whose bounds have room for operands that are off by half a unit in the last place
-PRODUCTS = (Conv2d, ConvTranspose2d, Linear, Matmul, Aten)
+PRODUCTS = (Conv2d, ConvTranspose2d, Conv3d, ConvTranspose3d, Linear, Matmul, Aten)
 
 
 def in_use(own: Bounded, term: Array | float = 0.0) -> Bounded:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from reference.network import pointwise
-from reference.network.aten import shapes
+from reference.network.aten import shapes, volumes
 from reference.network.aten.windows import (
     adaptive_average,
     adaptive_max,
@@ -86,7 +86,9 @@ def batch_norm(w: Writer, x: Tensor, weight: Stored | None, bias: Stored | None,
     if weight is None or bias is None:
         raise UnsupportedError("affine False, supported is True")
     channels = weight.value.numel()
-    layer = nn.BatchNorm2d(channels, eps, momentum, track_running_stats=mean is not None)
+    of_volumes = len(x.shape) == volumes.VOLUMES
+    layer = (nn.BatchNorm3d if of_volumes else nn.BatchNorm2d)(channels, eps, momentum,
+                                                               track_running_stats=mean is not None)
     layer.weight, layer.bias = parameter(weight), parameter(bias)  # type: ignore[assignment]
     layer.train(training)
     buffers: dict[str, Stored | None] = {}
@@ -95,8 +97,8 @@ def batch_norm(w: Writer, x: Tensor, weight: Stored | None, bias: Stored | None,
         counter = w.counter_of(mean)
         layer.num_batches_tracked = None if counter is None else counter.value
         buffers = {"running_mean": mean, "running_var": variance, "num_batches_tracked": counter}
-    images = x if len(x.shape) in (3, 4) else w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]), 1))
-    x2 = as_image(w, images)
+    images = x if of_volumes or len(x.shape) in (3, 4) else w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:]), 1))
+    x2 = images if of_volumes else as_image(w, images)
     y = w.add(layer, [x2], x2.shape, "", weight=weight, bias=bias, **buffers)
     return w.reshape(y, x.shape, len(x.shape) - 1 if len(x.shape) == 3 else None)
 
@@ -271,17 +273,21 @@ def _rows() -> dict[str, Rule]:
         "log_sigmoid": log_sigmoid, "prelu": prelu,
         "conv1d": convolution, "conv2d": convolution, "conv_transpose1d": transposed_convolution,
         "conv_transpose2d": transposed_convolution, "linear": linear, "matmul": matmul, "bmm": matmul,
+        "conv3d": volumes.convolution, "conv_transpose3d": volumes.transposed_convolution,
         "scaled_dot_product_attention": attention,
         "batch_norm": batch_norm, "instance_norm": instance_norm, "group_norm": group_norm, "layer_norm": layer_norm,
         "max_pool1d": pooling(nn.MaxPool2d), "max_pool2d": pooling(nn.MaxPool2d),
         "avg_pool1d": pooling(nn.AvgPool2d), "avg_pool2d": pooling(nn.AvgPool2d),
         "adaptive_avg_pool1d": adaptive_average, "adaptive_avg_pool2d": adaptive_average,
+        "max_pool3d": volumes.pooling(nn.MaxPool3d), "avg_pool3d": volumes.pooling(nn.AvgPool3d),
+        "adaptive_avg_pool3d": volumes.adaptive_average, "adaptive_max_pool3d": adaptive_max,
         "adaptive_max_pool1d": adaptive_max, "adaptive_max_pool2d": adaptive_max,
         "pad": padded, "constant_pad_nd": padding("constant"),
         **{f"{name}_pad{n}d": padding(mode) for n in (1, 2) for name, mode in (("reflection", "reflect"),
                                                                               ("replication", "replicate"))},
         "upsample_nearest1d": resized("nearest"), "upsample_nearest2d": resized("nearest"),
         "upsample_linear1d": resized("bilinear"), "upsample_bilinear2d": resized("bilinear"),
+        "upsample_nearest3d": volumes.resized("nearest"), "upsample_trilinear3d": volumes.resized("trilinear"),
         **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_copy"), shapes.reshaped),
         "flatten": shapes.flattened, "unflatten": shapes.unflattened,
         "squeeze": shapes.squeezed, "unsqueeze": shapes.unsqueezed,
@@ -299,7 +305,7 @@ def _rows() -> dict[str, Rule]:
         "softmax": along(nn.Softmax), "_softmax": lambda w, x, dim, _: along(nn.Softmax)(w, x, dim),
         "log_softmax": along(nn.LogSoftmax),
         "_log_softmax": lambda w, x, dim, _: along(nn.LogSoftmax)(w, x, dim),
-        "dropout": dropped(nn.Dropout), "feature_dropout": dropped(nn.Dropout2d),
+        "dropout": dropped(nn.Dropout), "feature_dropout": volumes.dropped_channels,
         "add": arithmetic("add"), "sub": arithmetic("subtract"),
         "subtract": arithmetic("subtract"), "rsub": arithmetic("subtract", turned=True),
         "mul": arithmetic("multiply"), "multiply": arithmetic("multiply"),

@@ -117,7 +117,7 @@ def adaptive_average(w: Writer, x: Tensor, output_size: Any) -> Tensor:
 
 def adaptive_max(w: Writer, x: Tensor, output_size: Any) -> tuple[Tensor, None]:
     """Of the whole image: the largest of all pixels."""
-    only("output_size", tuple(output_size), (1, 1), (1,))
+    only("output_size", tuple(output_size), (1, 1), (1,), (1, 1, 1))
     flat = w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])), 2)
     found = w.add(Reduce("max", (2,), False), [flat], x.shape[:2])
     return w.reshape(found, (*x.shape[:2], *[1] * (len(x.shape) - 2))), None

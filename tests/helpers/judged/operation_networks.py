@@ -17,10 +17,12 @@ from bridge.operations import (
     Operation,
     Parameter,
     Relu,
+    Reshape,
     Sigmoid,
     Spline,
 )
 from bridge.operations.graph import Graph
+from bridge.operations.table import rows
 from reference.network.pointwise import ELEMENTARY
 
 #: What another operand is, or positive numbers
@@ -33,7 +35,9 @@ FITTING: dict[str, list[Operation]] = {
     "expand": [Mean("narrow", (2,), True), Expand("it", (-1, 16, -1))],
     "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
     "parameter": [Parameter("it", (4, 16, 16), inputs=("input",)), Add("sum", inputs=("first", "it"))],
-    "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)]}
+    "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)],
+    # Images of 16 by 16 as volumes
+    **{kind: [Reshape("volume", (4, 4, 8, 8)), CASES[kind][0].node] for kind in rows("volumes")}}
 #: What stands behind the convolution
 NETWORKS: dict[str, list[Operation]] = {
     kind: [*filter(None, [OTHER.get(kind)]), *FITTING.get(kind, [cases[0].node])] for kind, cases in CASES.items()}
@@ -41,6 +45,7 @@ NETWORKS: dict[str, list[Operation]] = {
 #: every device has
 FIXTURES: dict[str, list[Operation]] = {
     "amin": [*NETWORKS["amin"], Flatten("last")], "max": [*NETWORKS["max"], Flatten("last")],
+    **{kind: [*NETWORKS[kind], Flatten("last")] for kind in rows("volumes")},
     "conv_transpose2d": [CASES["conv_transpose2d"][0].node], "mean": [Mean("it", (2,), True)]}
 
 

@@ -34,6 +34,8 @@ WHOLE_OPERAND = 100
 #: Words for the axes of images, filters and biases
 AXES = {
     "nchw": ("image", "channel", "row", "column"),
+    "ncdhw": ("image", "channel", "plane", "row", "column"),
+    "kcdrs": ("output channel", "input channel", "kernel plane", "kernel row", "kernel column"),
     "kcrs": ("output channel", "input channel", "kernel row", "kernel column"),
     "kc": ("output", "input"),
     "nc": ("image", "feature"),

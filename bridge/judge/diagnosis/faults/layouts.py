@@ -22,7 +22,9 @@ Array = np.ndarray
 Shape = tuple[int, ...]
 
 #: Orders of libraries that keep channels last, of filters and of images
-CHANNELS_LAST = ("krsc", "rsck", "nhwc", "hwcn")
+CHANNELS_LAST = ("krsc", "rsck", "nhwc", "hwcn", "kdrsc", "drsck", "ndhwc", "dhwcn")
+#: All axes of windows, by how many a tensor has
+OF_WINDOWS = {4: [(2, 3)], 5: [(2, 3, 4), (3, 4)]}
 
 
 class IndexMap(ABC):
@@ -94,7 +96,7 @@ class AxisLayout(IndexMap):
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Return the faults that make it."""
-        spatial = tuple(axis for axis in self.flips if self.names[axis] in "rshw")
+        spatial = tuple(axis for axis in self.flips if self.names[axis] in "drshw")
         found = []
         if spatial:
             found.append(kind("kernel_flipped" if "r" in self.names else "image_mirrored"))
@@ -113,7 +115,8 @@ class AxisLayout(IndexMap):
     def usual(self) -> bool:
         """Return whether its order of axes has a name."""
         letters = "".join(self.names[axis] for axis in self.axes)
-        return letters in CHANNELS_LAST or self.axes in ((0, 1, 3, 2), (1, 0, 2, 3), (3, 2, 1, 0))
+        return letters in CHANNELS_LAST or self.axes in (
+            (0, 1, 3, 2), (1, 0, 2, 3), (3, 2, 1, 0), (0, 1, 2, 4, 3), (0, 2, 1, 3, 4), (1, 0, 2, 3, 4))
 
     def _permutation(self) -> str:
         ndim = len(self.axes)
@@ -123,6 +126,8 @@ class AxisLayout(IndexMap):
         return {
             (0, 1, 3, 2): "taps_transposed" if "r" in self.names else "image_transposed",
             (1, 0, 2, 3): "in_out_swapped" if "k" in self.names else "nhwc",
+            (0, 1, 2, 4, 3): "taps_transposed" if "r" in self.names else "image_transposed",
+            (1, 0, 2, 3, 4): "in_out_swapped" if "k" in self.names else "nhwc",
             (1, 0): "in_out_swapped" if "k" in self.names else "column_major",
             tuple(reversed(range(ndim))): "column_major",
         }.get(self.axes, "column_major" if "k" in self.names else "nhwc")
@@ -156,7 +161,8 @@ def layouts(shape: Shape, names: str, which: str = "all") -> tuple[AxisLayout, .
 
     Parameters
     ----------
-    shape, names : of the axes, "kcrs" for filters, "nchw" for images, "kc" for matrices, "k" for biases
+    shape, names : of the axes, "kcrs" for filters, "nchw" for images (and "kcdrs" and "ncdhw" of volumes), "kc" for
+        matrices, "k" for biases
     which : "all"; "often" (every order, or one axis reversed), for large tensors; "common", for operands
     """
     ndim, chosen, seen = len(shape), [], set()
@@ -180,7 +186,7 @@ def _all(ndim: int, names: str, which: str) -> list[AxisLayout]:
     flips = [f for count in range(ndim + 1) for f in itertools.combinations(range(ndim), count)]
     orders = list(itertools.permutations(range(ndim)))
     if which != "all":
-        flips = [f for f in flips if len(f) <= 1 or f == (2, 3)]
+        flips = [f for f in flips if len(f) <= 1 or f in OF_WINDOWS.get(ndim, ())]
     found = []
     for axes, turned, written in itertools.product(orders, flips, (True, False)):
         layout = AxisLayout(axes, written, turned, names)

@@ -37,14 +37,13 @@ def axis_names(shape: tuple[int, ...], name: str) -> str:
     >>> axis_names((16, 1, 3, 3), "grads/conv1/weight"), axis_names((2, 1, 8, 8), "forward/conv1")
     ('kcrs', 'nchw')
     """
-    if len(shape) == 4:
-        return "kcrs" if name.endswith("/weight") else "nchw"
-    return {2: "kc" if name.endswith("/weight") else "nc", 3: "nlc"}.get(len(shape), "k")
+    filters = {2: "kc", 4: "kcrs", 5: "kcdrs"} if name.endswith("/weight") else {2: "nc", 4: "nchw", 5: "ncdhw"}
+    return {3: "nlc", **filters}.get(len(shape), "k")
 
 
 def how_many(names: str) -> str:
-    """Return which layouts of a tensor are tried: images are large."""
-    return "often" if names[0] == "n" else "all"
+    """Return which layouts of a tensor are tried: images are large, and five axes have thousands."""
+    return "often" if names[0] == "n" or len(names) > 4 else "all"
 
 
 def read_wrongly(base: Hypothesis, name: str) -> Hypotheses:

@@ -20,13 +20,14 @@ from bridge.judge.oracle.from_own import FromOwn
 from bridge.operations.aten.operation import Aten
 from bridge.operations.losses import Loss
 from bridge.operations.products import ConvTranspose2d, Linear, Matmul
+from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
 
 Array = np.ndarray
 
 #: Numbers without their errors
 NUMBERS = Arithmetic(0.0, bounds=False)
-#: Layers that sum products, beside convolutions
-PRODUCTS = (Linear, Matmul, ConvTranspose2d)
+#: Layers that sum products, beside convolutions of images
+PRODUCTS = (Linear, Matmul, ConvTranspose2d, Conv3d, ConvTranspose3d)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, global_avg
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose
 from bridge.judge.diagnosis.wrong_operations.resizing import adaptive, padding, upsample
 from bridge.judge.diagnosis.wrong_operations.spline import spline
+from bridge.judge.diagnosis.wrong_operations.volumes import convolution, pooling, upsample as upsample3d
 from bridge.operations.operation import Operation
 
 #: By the type of the operation in an exchange file
@@ -24,6 +25,9 @@ _WRONG: dict[str, Callable[[Any], Wrong]] = {
     "adaptive_avg_pool2d": adaptive, "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm,
     "conv_transpose2d": conv_transpose, "gelu": gelu, "gelu_tanh": gelu, "global_avg_pool2d": global_avg_pool,
     "group_norm": group_norm, "layer_norm": layer_norm, "reflection_pad2d": padding, "replication_pad2d": padding,
+    **dict.fromkeys(("conv3d", "conv_transpose3d"), convolution),
+    **dict.fromkeys(("avg_pool3d", "max_pool3d"), pooling),
+    **dict.fromkeys(("upsample_nearest3d", "upsample_trilinear3d"), upsample3d),
     "sigmoid": sigmoid, "softmax": softmax, "spline": spline, "tanh": tanh, "upsample_bilinear2d": upsample,
     "upsample_nearest2d": upsample, "zero_pad2d": padding,
 }

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
-from bridge.operations.normalization import OVER, BatchNorm2d, GroupNorm, LayerNorm
+from bridge.operations.normalization import OVER, BatchNorm2d, GroupNorm, LayerNorm, as_before, as_images
 from bridge.operations.operation import Gradients, Number, Operation
 
 Array = np.ndarray
@@ -27,28 +27,30 @@ def batch_norm(node: BatchNorm2d) -> Wrong:
     if node.track_running_stats:
         yield "statistics", "mean and inverse deviation of this batch, as they are kept for the backward pass", changed(
             node, new_state=lambda xs, w: {
-                "running_mean": node.batch_statistics(xs[0], w)["running_mean"],
-                "running_var": node._normalised(xs[0], w)[1].reshape((node.num_features,))})
+                "running_mean": node.batch_statistics(as_images(xs[0]), w)["running_mean"],
+                "running_var": node._normalised(as_images(xs[0]), w)[1].reshape((node.num_features,))})
 
 
 def by_statistics_of(node: BatchNorm2d, images: Array) -> Operation:
     """Return a normalisation by mean and variance of other images, which are constants."""
 
     def statistics(x: Number) -> tuple[Number, Number]:
-        others = x.exact(images)
+        others = as_images(x.exact(images))
         mean = node._mean(others, {})
         return mean, _wide(node._scale(node._variance(others - mean)))
 
     def forward(xs: Numbers, w: Parameters) -> Number:
-        mean, scale = statistics(xs[0])
+        x = as_images(xs[0])
+        mean, scale = statistics(x)
         factor, bias = scale * _wide(w["weight"]), _wide(w["bias"])
-        found = (xs[0] - mean) * scale * _wide(w["weight"]) + bias
-        return found.or_as(xs[0] * factor + (bias - mean * factor))
+        found = (x - mean) * scale * _wide(w["weight"]) + bias
+        return as_before(found.or_as(x * factor + (bias - mean * factor)), xs[0])
 
     def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
-        mean, scale = statistics(xs[0])
-        of_weight = (dy * ((xs[0] - mean) * scale)).sum(OVER)
-        return [dy * (scale * _wide(w["weight"]))], {"weight": of_weight, "bias": dy.sum(OVER)}
+        x, dy = as_images(xs[0]), as_images(dy)
+        mean, scale = statistics(x)
+        of_weight = (dy * ((x - mean) * scale)).sum(OVER)
+        return [as_before(dy * (scale * _wide(w["weight"])), xs[0])], {"weight": of_weight, "bias": dy.sum(OVER)}
 
     return changed(node, forward=forward, backward=backward)
 
@@ -60,11 +62,12 @@ def _wide(channels: Number) -> Number:
 def _backward_by_image(node: BatchNorm2d, first: bool, second: bool, dy: Number, xs: Numbers, w: Parameters
                        ) -> Gradients:
     """Means of each image in the place of the batch's: of dy, of dy times the normalised input, or of both."""
-    normal, scale = node._normalised(xs[0], w)
     of_parameters = node.backward(dy, xs, w)[1]
+    normal, scale = node._normalised(as_images(xs[0]), w)
+    dy = as_images(dy)
     means = [_mean_of_images(one) if by_image else _wide(one.sum(OVER) / (one.size // node.num_features))
              for one, by_image in ((dy, first), (dy * normal, second))]
-    return [(dy - means[0] - normal * means[1]) * (scale * _wide(w["weight"]))], of_parameters
+    return [as_before((dy - means[0] - normal * means[1]) * (scale * _wide(w["weight"])), xs[0])], of_parameters
 
 
 def _mean_of_images(one: Number) -> Number:

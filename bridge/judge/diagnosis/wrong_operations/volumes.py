@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Windows of volumes, and their copies, of which the depth is another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
+from bridge.operations.operation import Gradients, Number, Operation
+from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
+from bridge.operations.volumes.resizing import UpsampleNearest3d, UpsampleTrilinear3d
+
+Array = np.ndarray
+#: What is done to a tensor, and its adjoint
+Change = Callable[[Array], Array]
+
+
+def convolution(node: Conv3d | ConvTranspose3d) -> Wrong:
+    """Yield other taps along the depth, and windows that begin at another plane."""
+    taps = node.kernel_size[0]
+    if taps > 1:
+        yield "kernel_flipped", "flipped along the depth", _of_weight(node, lambda a: a[:, :, ::-1])
+        for tap in sorted({0, taps - 1}):
+            yield "geometry", f"without tap {tap} along the depth", _of_weight(node, partial(_without, tap=tap))
+    for said, planes in (("a plane too early", 1), ("a plane too late", -1)):
+        yield "padding_width", f"every window {said}", _of_input(
+            node, partial(_shifted, planes=planes), partial(_shifted, planes=-planes))
+    if isinstance(node, ConvTranspose3d):
+        yield "padding_width", "the output a plane too early", changed(
+            node, forward=lambda xs, w: _before_bias(node, partial(_shifted, planes=-1), xs, w))
+
+
+def _of_weight(node: Conv3d | ConvTranspose3d, change: Change) -> Operation:
+    """With a weight that is changed as its gradient is."""
+
+    def other(w: Parameters) -> Parameters:
+        return {**w, "weight": w["weight"].moved(change)}
+
+    def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        dx, found = node.backward(dy, xs, other(w))
+        return dx, {**found, "weight": found["weight"].moved(change)}
+
+    return changed(node, forward=lambda xs, w: node.forward(xs, other(w)), backward=backward)
+
+
+def _of_input(node: Operation, change: Change, back: Change) -> Operation:
+    """With an input that is changed, and its gradient as the adjoint says."""
+
+    def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        (dx,), found = node.backward(dy, [xs[0].moved(change)], w)
+        return [dx.moved(back)], found
+
+    return changed(node, forward=lambda xs, w: node.forward([xs[0].moved(change)], w), backward=backward)
+
+
+def _before_bias(node: ConvTranspose3d, change: Change, xs: Numbers, w: Parameters) -> Number:
+    """An output that is changed before the bias is added."""
+    bias = w["bias"].reshape((1, -1, 1, 1, 1)) if node.bias else 0.0
+    return (node.forward(xs, w) - bias).moved(change) + bias
+
+
+def _without(a: Array, tap: int) -> Array:
+    found = a.copy()
+    found[:, :, tap] = 0
+    return found
+
+
+def _shifted(a: Array, planes: int) -> Array:
+    """Planes further behind, or before; zeros come in."""
+    found = np.roll(a, planes, 2)
+    found[:, :, slice(planes) if planes > 0 else slice(planes, None)] = 0
+    return found
+
+
+def pooling(node: Operation) -> Wrong:
+    """Yield windows that begin at another plane."""
+    for said, planes in (("a plane too early", 1), ("a plane too late", -1)):
+        yield "padding_width", f"every window {said}", _of_input(
+            node, partial(_shifted, planes=planes), partial(_shifted, planes=-planes))
+
+
+def upsample(node: UpsampleNearest3d | UpsampleTrilinear3d) -> Wrong:
+    """Yield planes that are copied where others are interpolated, and the volume repeated as a whole."""
+    scale = node.scale_factor
+    if isinstance(node, UpsampleTrilinear3d):
+        yield "pooling", "each voxel repeated, in place of an interpolation", UpsampleNearest3d(
+            node.name, scale, inputs=node.inputs)
+        return
+    yield "pooling", "the volume repeated as a whole, not each voxel", changed(
+        node, forward=lambda xs, w: xs[0].moved(lambda a: np.tile(a, (1, 1, *scale))),
+        backward=lambda dy, xs, w: ([_summed(dy, xs[0].shape)], {}))
+
+
+def _summed(dy: Number, shape: tuple[int, ...]) -> Number:
+    """Copies of a whole volume, added."""
+    n, c, *size = shape
+    times = [a // b for a, b in zip(dy.shape[2:], size, strict=True)]
+    parts = dy.reshape((n, c, times[0], size[0], times[1], size[1], times[2], size[2]))
+    return parts.sum((2, 4, 6))
