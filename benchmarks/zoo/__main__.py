@@ -44,9 +44,9 @@ examples:
   python -m benchmarks.zoo --jobs 2 --document"""
 
 
-def run(entries: list[Entry], errors: Console, jobs: int = 1) -> list[Found]:
-    """Ask about all of them, each in a new process; one that dies is said to have died."""
-    found = []
+def run(entries: list[Entry], errors: Console, jobs: int = 1, path: str | None = None) -> list[Found]:
+    """Ask about all of them, each in a new process; one that dies is said to have died. A file has all that is known."""
+    found: list[Found] = []
     with stage(errors, f"{len(entries)} networks") as report, \
             ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         for done, (entry, answer) in enumerate([(one, pool.submit(ask, one)) for one in entries], 1):
@@ -55,6 +55,9 @@ def run(entries: list[Entry], errors: Console, jobs: int = 1) -> list[Found]:
             except BrokenProcessPool:
                 found.append(Found(entry.name, "its process died", "its process died"))
             report(done, len(entries))
+            if path:
+                write_json(Path(path), {"counts": counts(found), "versions": versions(PACKAGES),
+                                        "networks": [asdict(one) for one in found]})
     return found
 
 
@@ -122,17 +125,14 @@ def _main(a: argparse.Namespace) -> int:
     path = a.json or (str(RESULTS / "zoo.json") if len(entries) == len(NETWORKS) else None)
     if path:
         check_files([], [("--json", path)])
-    found = run(entries, cli.Output(stderr=True), a.jobs)
+    found = run(entries, cli.Output(stderr=True), a.jobs, path)
     made = table("", "network", "judged", "trained", "estimated")
     for one in found:
         made.add_row(one.name, one.judged[:60], one.trained[:60], str(len(one.estimated)))
     cli.Output().print(made)
     cli.Output().print(" ".join(f"{name}: {n}" for name, n in counts(found).items()), highlight=False)
-    used = versions(PACKAGES)
-    if path:
-        write_json(Path(path), {"counts": counts(found), "versions": used, "networks": [asdict(one) for one in found]})
     if a.document:
-        write_text(DOCUMENT, document(found, used))
+        write_text(DOCUMENT, document(found, versions(PACKAGES)))
     return 0
 
 

@@ -94,19 +94,23 @@ def _timm() -> Iterator[Entry]:
     sized = {
         "vit_tiny_patch16_224": 32, "deit_tiny_patch16_224": 32, "xcit_nano_12_p16_224": 32, "mixer_s32_224": 32,
         "beit_base_patch16_224": 32, "resmlp_12_224": 32, "gmixer_12_224": 32, "gmlp_ti16_224": 32,
-        "cait_xxs24_224": 32, "swin_tiny_patch4_window7_224": 56, "convmixer_768_32": 28, "visformer_tiny": 64,
+        "cait_xxs24_224": 32, "swin_tiny_patch4_window7_224": 56, "visformer_tiny": 64,
         "eva02_tiny_patch14_224": 28, "efficientformerv2_s0": 64}
     for name, size in sized.items():
-        more = {} if name.startswith("convmixer") else {"img_size": size}
+        more: dict[str, Any] = {"img_size": size}
         more |= {"drop_path_rate": 0.0} if name.startswith(("swin", "efficientformer")) else {}
-        depth = {"depth": 2} if name.startswith(("vit", "deit", "beit", "cait", "xcit", "eva")) else {}
+        depth: dict[str, Any] = {"depth": 2} if name.startswith(("vit", "deit", "beit", "cait", "xcit", "eva")) else {}
+        depth |= {"embed_dim": 48, "num_heads": 3} if name.startswith("beit") else {}
+        depth |= {"embed_dim": 24, "depths": (2, 2, 1, 1), "num_heads": (2, 2, 4, 4)} if name.startswith("swin") else {}
         yield Entry("timm", "create_model", (name,), {"num_classes": 4, **more, **depth}, (2, 3, size, size))
+    yield Entry("timm.models.convmixer", "ConvMixer", (32, 4), {"num_classes": 4}, (2, 3, 28, 28))
 
 
 def _torchvision() -> Iterator[Entry]:
     some: dict[str, dict[str, Any]] = {
-        "alexnet": {}, "vgg11_bn": {}, "resnet18": {}, "resnext50_32x4d": {}, "squeezenet1_1": {}, "mobilenet_v2": {},
-        "mobilenet_v3_small": {}, "shufflenet_v2_x0_5": {}, "mnasnet0_5": {}, "regnet_y_400mf": {}, "densenet121": {},
+        "resnet18": {}, "resnext50_32x4d": {}, "squeezenet1_0": {}, "squeezenet1_1": {}, "mobilenet_v2": {},
+        "mobilenet_v3_small": {}, "shufflenet_v2_x0_5": {}, "shufflenet_v2_x1_0": {}, "mnasnet0_5": {},
+        "regnet_y_400mf": {}, "densenet121": {},
         "efficientnet_b0": {"stochastic_depth_prob": 0.0}, "convnext_tiny": {"stochastic_depth_prob": 0.0},
         "googlenet": {"aux_logits": False, "init_weights": False}}
     for name, named in some.items():
