@@ -45,7 +45,7 @@ examples:
 
 
 def run(entries: list[Entry], errors: Console, jobs: int = 1, path: str | None = None) -> list[Found]:
-    """Ask about all of them, each in a new process; one that dies is said to have died. A file has all that is known."""
+    """Ask about all of them, each in a new process; one that dies is said to have died. A file has what is known."""
     found: list[Found] = []
     with stage(errors, f"{len(entries)} networks") as report, \
             ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
@@ -55,10 +55,15 @@ def run(entries: list[Entry], errors: Console, jobs: int = 1, path: str | None =
             except BrokenProcessPool:
                 found.append(Found(entry.name, "its process died", "its process died"))
             report(done, len(entries))
-            if path:
-                write_json(Path(path), {"counts": counts(found), "versions": versions(PACKAGES),
-                                        "networks": [asdict(one) for one in found]})
+            write(path, found)
     return found
+
+
+def write(path: str | None, found: list[Found]) -> None:
+    """Write the answers as JSON, where there is a file for them."""
+    if path:
+        write_json(Path(path), {"counts": counts(found), "versions": versions(PACKAGES),
+                                "networks": [asdict(one) for one in found]})
 
 
 def counts(found: list[Found]) -> dict[str, int]:
@@ -131,6 +136,7 @@ def _main(a: argparse.Namespace) -> int:
         made.add_row(one.name, one.judged[:60], one.trained[:60], str(len(one.estimated)))
     cli.Output().print(made)
     cli.Output().print(" ".join(f"{name}: {n}" for name, n in counts(found).items()), highlight=False)
+    write(path, found)
     if a.document:
         write_text(DOCUMENT, document(found, versions(PACKAGES)))
     return 0
