@@ -20,8 +20,9 @@ LOST = 2.0**-10
 
 @dataclass(frozen=True)
 class BatchNorm2d(Operation):
-    """Each channel of images, or of volumes (n, c, d, h, w), normalised by a mean and a variance, those of the batch in training, else the running ones.
+    """Each channel normalised by a mean and a variance, those of the batch in training, else the running ones.
 
+    The input is images (n, c, h, w), or volumes (n, c, d, h, w).
     The variance of the batch is the biased one (divided by n); the running statistics, torch's buffers, are
     ``(1 - momentum) * old + momentum * batch's`` with the unbiased one (n - 1), and change in training alone.
 

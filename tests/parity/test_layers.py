@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,9 @@ LAYERS: dict[str, Layer] = {
     "conv2d dilated": Layer(lambda c, k: nn.Conv2d(c, k, (2, 3), padding=1, dilation=(3, 2))),
     "conv_transpose2d": Layer(lambda c, k: nn.ConvTranspose2d(c, k, (3, 2), (2, 1), (1, 0), (1, 0))),
     "conv_transpose2d grouped": Layer(lambda c, k: nn.ConvTranspose2d(c, k, 2, (2, 3), 1, (1, 2), 2, False, (1, 2))),
+    "conv3d": Layer(lambda c, k: nn.Conv3d(c, k, (3, 2, 3), (2, 1, 1), (1, 1, 0), groups=2), behind=(4, *IMAGE)),
+    "conv_transpose3d": Layer(lambda c, k: nn.ConvTranspose3d(c, k, (3, 2, 2), (2, 1, 2), (1, 0, 1)),
+                              behind=(3, *IMAGE)),
     "linear": Layer(nn.Linear, behind=()),
     "linear of rows": Layer(lambda c, k: nn.Linear(c, k, bias=False), behind=(), before=(3, 2)),
     "spline": Layer(lambda c, k: Spline(c, k, grid=4, order=2, low=-2, high=2), behind=()),
@@ -95,8 +99,9 @@ def network(name: str, device: str, dtype: str = "float32", *, channels: tuple[i
     takes = k if row.keeps else c
     parts = [row.make(c, k)]
     if three:
-        first, last = ((nn.Linear(takes, takes), nn.Linear(k, 2)) if not row.behind else
-                       (nn.Conv2d(takes, takes, 1), nn.Conv2d(k, 2, 1)))
+        side: Any = {0: nn.Linear, 2: lambda c, k: nn.Conv2d(c, k, 1), 3: lambda c, k: nn.Conv3d(c, k, 1)}[
+            len(row.behind)]
+        first, last = side(takes, takes), side(k, 2)
         parts = [first, nn.Tanh(), *parts, nn.Tanh(), last]
     for part in parts:
         for one in part.parameters():

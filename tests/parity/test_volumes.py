@@ -189,4 +189,4 @@ def test_a_mistake_is_caught_where_it_is(what: str, strides: Path, tmp_path: Pat
     train_graph(strides, tmp_path / "result.h5", wrong)
     comparison, verdict = judge(strides, tmp_path / "result.h5", diagnosing=False, adequacy=False)
     assert verdict.outcome is Outcome.BUG, verdict.words
-    assert [one.name for one in comparison.judged if one.certain and one.step == 0][0] == where
+    assert next(one.name for one in comparison.judged if one.certain and one.step == 0) == where

@@ -66,8 +66,12 @@ contains
       class(volume_conv_type), intent(in) :: self
       !> Where the tensors are
       logical, intent(in) :: in_host_memory
-      !> Input, weights and output; only element types and extents matter
-      type(tensor_type), intent(in) :: x, w, y
+      !> Input, of which only element type and extents matter
+      type(tensor_type), intent(in) :: x
+      !> Weights, too
+      type(tensor_type), intent(in) :: w
+      !> Output, too
+      type(tensor_type), intent(in) :: y
       integer :: planes, volumes
       scratch_bytes = 0_i8
       if (self%is_flat(w%extent)) return
@@ -93,8 +97,12 @@ contains
    pure subroutine chosen(in_host_memory, x, w, y, planes, volumes)
       !> Where the tensors are
       logical, intent(in) :: in_host_memory
-      !> Input, weights and output
-      type(tensor_type), intent(in) :: x, w, y
+      !> Input
+      type(tensor_type), intent(in) :: x
+      !> Weights
+      type(tensor_type), intent(in) :: w
+      !> Output
+      type(tensor_type), intent(in) :: y
       !> Planes of the output
       integer, intent(out) :: planes
       !> Of so many volumes

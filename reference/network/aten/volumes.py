@@ -15,6 +15,12 @@ from reference.network.layers import Reduce
 VOLUMES = 5
 
 
+def _triple(value: Any) -> tuple[int, int, int]:
+    """Depth, height and width."""
+    depth, height, width = triple(value)
+    return depth, height, width
+
+
 def _only_batches(x: Tensor) -> None:
     if len(x.shape) != VOLUMES:
         raise UnsupportedError(f"an input of the shape {x.shape}: (n, c, d, h, w) is supported")
@@ -23,16 +29,16 @@ def _only_batches(x: Tensor) -> None:
 def convolution(w: Writer, x: Tensor, weight: Stored, bias: Stored | None = None, stride: Any = 1, padding: Any = 0,
                 dilation: Any = 1, groups: int = 1) -> Tensor:
     _only_batches(x)
-    k, c, *size = weight.value.shape
-    step, spread = triple(stride), triple(dilation)
+    k, c = weight.value.shape[:2]
+    size, step, spread = _triple(tuple(weight.value.shape[2:])), _triple(stride), _triple(dilation)
     if isinstance(padding, str):
         both = [d * (n - 1) * (padding == "same") for d, n in zip(spread, size, strict=True)]
         if any(n % 2 for n in both):
             raise UnsupportedError("padding 'same' of an even kernel, which is not the same on both sides")
-        border = [n // 2 for n in both]
+        border = _triple([n // 2 for n in both])
     else:
-        border = triple(padding)
-    layer = nn.Conv3d(1, 1, tuple(size), tuple(step), tuple(border), tuple(spread))
+        border = _triple(padding)
+    layer = nn.Conv3d(1, 1, size, step, border, spread)
     layer.in_channels, layer.out_channels, layer.groups = c * groups, k, groups
     layer.weight, layer.bias = parameter(weight), parameter(bias)  # type: ignore[assignment]
     windows = [(n + 2 * a - d * (m - 1) - 1) // s + 1
@@ -43,9 +49,10 @@ def convolution(w: Writer, x: Tensor, weight: Stored, bias: Stored | None = None
 def transposed_convolution(w: Writer, x: Tensor, weight: Stored, bias: Stored | None = None, stride: Any = 1,
                            padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
     _only_batches(x)
-    c, k, *size = weight.value.shape
-    step, border, more, spread = (triple(one) for one in (stride, padding, output_padding, dilation))
-    layer = nn.ConvTranspose3d(1, 1, tuple(size), tuple(step), tuple(border), tuple(more), dilation=tuple(spread))
+    c, k = weight.value.shape[:2]
+    size, step, border, more, spread = (_triple(one) for one in (
+        tuple(weight.value.shape[2:]), stride, padding, output_padding, dilation))
+    layer = nn.ConvTranspose3d(1, 1, size, step, border, more, dilation=spread)
     layer.in_channels, layer.out_channels, layer.groups = c, k * groups, groups
     layer.weight, layer.bias = parameter(weight), parameter(bias)  # type: ignore[assignment]
     sides = [(n - 1) * s - 2 * a + d * (m - 1) + o + 1

@@ -127,6 +127,8 @@ _PADS = {"constant": nn.ZeroPad2d, "reflect": nn.ReflectionPad2d, "replicate": n
 
 
 def padded(w: Writer, x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
+    if not any(pad):
+        return x
     only("mode", mode, *_PADS)
     only("value", value or 0, 0)
     sides = [*pad, *[0] * (4 - len(pad))]

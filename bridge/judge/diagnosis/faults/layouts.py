@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 #: Orders of libraries that keep channels last, of filters and of images
 CHANNELS_LAST = ("krsc", "rsck", "nhwc", "hwcn", "kdrsc", "drsck", "ndhwc", "dhwcn")
 #: All axes of windows, by how many a tensor has
-OF_WINDOWS = {4: [(2, 3)], 5: [(2, 3, 4), (3, 4)]}
+OF_WINDOWS: dict[int, list[tuple[int, ...]]] = {4: [(2, 3)], 5: [(2, 3, 4), (3, 4)]}
 
 
 class IndexMap(ABC):

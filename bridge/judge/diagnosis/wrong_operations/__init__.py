@@ -17,7 +17,8 @@ from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, global_avg
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose
 from bridge.judge.diagnosis.wrong_operations.resizing import adaptive, padding, upsample
 from bridge.judge.diagnosis.wrong_operations.spline import spline
-from bridge.judge.diagnosis.wrong_operations.volumes import convolution, pooling, upsample as upsample3d
+from bridge.judge.diagnosis.wrong_operations.volumes import convolution, pooling
+from bridge.judge.diagnosis.wrong_operations.volumes import upsample as upsample3d
 from bridge.operations.operation import Operation
 
 #: By the type of the operation in an exchange file
