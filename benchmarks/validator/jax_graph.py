@@ -53,13 +53,25 @@ def _linear(node: Any, x: list[Array], given: Given) -> Array:
 
 
 def _windows(node: Any, x: Array, start: float, combine: Callable[..., Any]) -> Array:
-    sides = [(0, 0), (0, 0), *((n, n) for n in node.padding)]
-    found: Array = jax.lax.reduce_window(x, start, combine, (1, 1, *node.kernel_size), (1, 1, *node.stride), sides)
+    behind = [max(0, places[-1][-1] + 1 - n) for places, n in zip(node.windows(x.shape), x.shape[2:], strict=True)]
+    sides = [(0, 0), (0, 0), *zip(node.padding, behind, strict=True)]
+    found: Array = jax.lax.reduce_window(x, start, combine, (1, 1, *node.kernel_size), (1, 1, *node.stride), sides,
+                                         window_dilation=(1, 1, *node.settings()[0]))
     return found
 
 
 def _avg_pool2d(node: Any, x: list[Array], _: Given) -> Array:
-    return _windows(node, x[0], 0.0, jax.lax.add) / float(np.prod(node.kernel_size))
+    counts = np.outer(*(node.counts(length, axis) for axis, length in enumerate(x[0].shape[2:])))
+    return _windows(node, x[0], 0.0, jax.lax.add) / (float(node.divisor_override) or counts.astype(np.float32))
+
+
+def _adaptive_max_pool2d(node: Any, x: list[Array], _: Given) -> Array:
+    """Of equal ones the first; windows are filled up by what is never the largest."""
+    rows, columns = map(np.array, node.windows(x[0].shape))
+    padded = jnp.pad(x[0], ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=-jnp.inf)
+    flat = padded[:, :, rows[:, None, :, None], columns[None, :, None, :]].reshape(
+        *x[0].shape[:2], len(rows), len(columns), -1)
+    return jnp.take_along_axis(flat, flat.argmax(-1, keepdims=True), -1)[..., 0]
 
 
 def _batch_norm2d(node: Any, x: list[Array], given: Given) -> Array:
@@ -150,6 +162,7 @@ FORMULAS: dict[str, Formula] = {
         x[0], axis=node.dim, keepdims=node.keepdim)),
     "adaptive_avg_pool2d": lambda node, x, given: jnp.einsum(
         "ph,nchw,qw->ncpq", node.weights(x[0].shape[2], 0), x[0], node.weights(x[0].shape[3], 1)),
+    "adaptive_max_pool2d": _adaptive_max_pool2d,
     # At 0 the derivative of jnp.abs is 1, torch's is 0
     "abs": lambda node, x, given: _size(x[0]),
     "add": lambda node, x, given: x[0] + x[1],

@@ -20,7 +20,7 @@ from bridge.operations.losses import LOSSES, PairLoss
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation, Shape
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
-from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from bridge.operations.pooling import AdaptiveMaxPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.rearrangement import (
     Expand,
@@ -136,11 +136,16 @@ CASES: dict[str, tuple[Setup, ...]] = {
     **{kind: (_pointwise(OPERATIONS[kind], row),) for kind, row in rows("functions").items()
        if issubclass(OPERATIONS[kind], Pointwise)},
     "adaptive_avg_pool2d": (Setup(AdaptiveAvgPool2d("it", (5, 7)), ((2, 3, 8, 6),)),),
+    "adaptive_max_pool2d": (Setup(AdaptiveMaxPool2d("it", (2, 4)), ((1, 2, 5, 6),), distinct),),
     "add": _arithmetic(Add),
     "amax": (Setup(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
     "amin": (Setup(Amin("it", (2,)), ((2, 3, 4, 2),), distinct),
              Setup(Amin("it", (0, 3), True), ((2, 3, 4, 2),), distinct, "keepdim")),
-    "avg_pool2d": (Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),),
+    "avg_pool2d": (
+        Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),
+        Setup(AvgPool2d("it", (3, 4), (2, 3), (1, 2), True), ((2, 3, 7, 6),), about="ceil_mode"),
+        Setup(AvgPool2d("it", (3, 2), (2, 3), (1, 1), True, False), ((2, 3, 6, 6),), about="no padding counts"),
+        Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0), divisor_override=5), ((2, 3, 6, 7),), about="a divisor")),
     "batch_norm2d": (
         Setup(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
         Setup(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
@@ -170,7 +175,10 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "matmul": (Setup(Matmul("it", inputs=BOTH), ((2, 3, 4, 5), (2, 3, 5, 6))),),
     "max": (Setup(Max("it", (-3,)), ((2, 3, 4, 2),), distinct),
             Setup(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
-    "max_pool2d": (Setup(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),),
+    "max_pool2d": (
+        Setup(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),
+        Setup(MaxPool2d("it", (3, 2), (2, 3), (0, 1), ceil_mode=True), ((1, 2, 6, 5),), distinct, "ceil_mode"),
+        Setup(MaxPool2d("it", (2, 3), (1, 2), (1, 0), (3, 2)), ((1, 2, 4, 7),), distinct, "dilation")),
     "mean": (Setup(Mean("it", (0, 2), True), (IMAGE,)),),
     "min": (Setup(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),
     "multiply": _arithmetic(Multiply),

@@ -126,19 +126,23 @@ class AdaptiveAvgPool2d(_Resizing):
 
     def weights(self, length: int, axis: int) -> Array:
         """Return an equal weight for each pixel of a window."""
-        return window_means(length, *self.windows(length, axis))
-
-    def windows(self, length: int, axis: int) -> tuple[Array, Array]:
-        """Return where the windows begin, and what they end before."""
-        size = self.output_size[axis]
-        i = np.arange(size)
-        return i * length // size, -(-(i + 1) * length // size)
+        return window_means(length, *adaptive_windows(length, self.output_size[axis]))
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.adaptive_avg_pool2d``."""
         from torch.nn import functional
 
         return functional.adaptive_avg_pool2d(inputs[0], self.output_size)
+
+
+def adaptive_windows(length: int, size: int) -> tuple[Array, Array]:
+    """Return where windows of an axis begin, and what they end before, if all pixels are in one of `size` windows.
+
+    >>> adaptive_windows(3, 2)
+    (array([0, 1]), array([2, 3]))
+    """
+    i = np.arange(size)
+    return i * length // size, -(-(i + 1) * length // size)
 
 
 def window_means(length: int, begins: Array, ends: Array) -> Array:

@@ -124,30 +124,44 @@ contains
    end function batch_norm2d
 
    !> The largest number of each window
-   type(layer_type) function max_pool2d(kernel_size, stride, padding)
+   type(layer_type) function max_pool2d(kernel_size, stride, padding, dilation, ceil_mode)
       !> Height and width of the windows
       class(*), intent(in) :: kernel_size
       !> From window to window; the kernel's size
       class(*), intent(in), optional :: stride
       !> Around the image; 0
       class(*), intent(in), optional :: padding
+      !> Between the pixels of a window; 1
+      class(*), intent(in), optional :: dilation
+      !> Whether a window may reach beyond the padding; no
+      class(*), intent(in), optional :: ceil_mode
       max_pool2d = layer("max_pool2d")
       call max_pool2d%put_pair("kernel_size", kernel_size)
       if (.not. present(stride)) call max_pool2d%put_pair("stride", kernel_size)
       call max_pool2d%put_pair("stride", stride)
       call max_pool2d%put_pair("padding", padding)
+      call max_pool2d%put_pair("dilation", dilation)
+      call max_pool2d%put_flag("ceil_mode", ceil_mode)
    end function max_pool2d
 
-   !> The mean of each window, in which padding counts as zeros
-   type(layer_type) function avg_pool2d(kernel_size, stride, padding)
+   !> The mean of each window
+   type(layer_type) function avg_pool2d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
       !> Height and width of the windows
       class(*), intent(in) :: kernel_size
       !> From window to window; the kernel's size
       class(*), intent(in), optional :: stride
       !> Zeros around the image; 0
       class(*), intent(in), optional :: padding
-      avg_pool2d = max_pool2d(kernel_size, stride, padding)
+      !> Whether a window may reach beyond the padding; no
+      class(*), intent(in), optional :: ceil_mode
+      !> Whether these zeros count in the mean; yes
+      class(*), intent(in), optional :: count_include_pad
+      !> In the place of the count; there is none
+      class(*), intent(in), optional :: divisor_override
+      avg_pool2d = max_pool2d(kernel_size, stride, padding, ceil_mode=ceil_mode)
       avg_pool2d%kind = "avg_pool2d"
+      call avg_pool2d%put_flag("count_include_pad", count_include_pad)
+      call avg_pool2d%put_integer("divisor_override", divisor_override)
    end function avg_pool2d
 
    !> A hyperparameter of two integers that are alike; none where it is not there

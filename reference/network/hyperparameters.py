@@ -81,10 +81,11 @@ def padding_of(name: str, conv: nn.Conv2d) -> list[int]:
 def pair(value: Any) -> list[int]:
     """Return height and width of what torch takes as one number for both, too.
 
-    >>> pair(3), pair((1, 2))
-    ([3, 3], [1, 2])
+    >>> pair(3), pair((1, 2)), pair((1,))
+    ([3, 3], [1, 2], [1, 1])
     """
-    return [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)] * 2
+    found = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
+    return found * 2 if len(found) == 1 else found
 
 
 def _conv(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -115,12 +116,18 @@ def _spline(_: str, layer: Any) -> tuple[str, Hyperparameters]:
 
 def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
     def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-        _only(name, layer, ceil_mode=False, return_indices=False, dilation=1, divisor_override=None)
-        padding = pair(layer.padding)
-        if any(padding):
-            _only(name, layer, count_include_pad=True)
+        _only(name, layer, return_indices=False)
         stride = layer.kernel_size if layer.stride is None else layer.stride
-        return kind, {"kernel_size": pair(layer.kernel_size), "stride": pair(stride), "padding": padding}
+        found = {"kernel_size": pair(layer.kernel_size), "stride": pair(stride), "padding": pair(layer.padding)}
+        divisor = getattr(layer, "divisor_override", None) or 0
+        if divisor < 0:
+            raise InputError(f"layer '{name}' ({type(layer).__name__}): divisor_override {divisor} found, a positive one "
+                             "is supported")
+        more = {"dilation": pair(getattr(layer, "dilation", 1)), "ceil_mode": int(layer.ceil_mode),
+                "count_include_pad": int(getattr(layer, "count_include_pad", True)), "divisor_override": divisor}
+        # Files without them are read by all versions
+        usual = {"dilation": [1, 1], "ceil_mode": 0, "count_include_pad": 1, "divisor_override": 0}
+        return kind, found | {option: value for option, value in more.items() if value != usual[option]}
 
     return describe
 
@@ -129,6 +136,9 @@ def _adaptive_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     size = layer.output_size if isinstance(layer.output_size, (tuple, list)) else [layer.output_size] * 2
     if None in size:
         raise InputError(f"layer '{name}': output_size {layer.output_size} found, two integers are supported")
+    if isinstance(layer, nn.AdaptiveMaxPool2d):
+        _only(name, layer, return_indices=False)
+        return "adaptive_max_pool2d", {"output_size": list(size)}
     return ("global_avg_pool2d", {}) if list(size) == [1, 1] else ("adaptive_avg_pool2d", {"output_size": list(size)})
 
 
@@ -240,6 +250,7 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     nn.MaxPool2d: _pooling("max_pool2d"),
     nn.AvgPool2d: _pooling("avg_pool2d"),
     nn.AdaptiveAvgPool2d: _adaptive_pool,
+    nn.AdaptiveMaxPool2d: _adaptive_pool,
     nn.BatchNorm2d: _batch_norm,
     nn.LayerNorm: _layer_norm,
     nn.GroupNorm: _group_norm,

@@ -47,7 +47,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "call": ("another function, which exchange files do not have", r"which is no operation of exchange files"),
     "option": ("an option that they do not have: `alpha`, `rounding_mode`, `dtype`, `weight`, another `dim`, `size`, "
                "`ceil_mode`, `reduction` or padding, a tensor for a number", r"with other arguments than supported"
-               r"|(is|are) supported|unknown attribute|^reduction: 'none'"),
+               r"|(is|are) supported|supported is one tensor|unknown attribute|^reduction: 'none'"),
     "below 0": ("a hyperparameter below 0, which is PyTorch's to try", r"numbers? from 0 on"),
     "nothing": ("the identity: no layer is left", r"has no layers that exchange files know"),
     "shape": ("inputs of other numbers of dimensions than the operation takes here", r"expected (a shape|shapes) \("
@@ -60,8 +60,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }
 #: What torch.export alone reads
-EXPORTED = {"expand", "flip", "narrow", "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle", "permute",
-            "roll"}
+EXPORTED = {"expand", "flip", "narrow", "nn.functional.adaptive_max_pool2d", "nn.functional.pixel_shuffle",
+            "nn.functional.pixel_unshuffle", "permute", "roll"}
 #: Losses by PyTorch's names of their functions
 LOSSES = {f"nn.functional.{name}": kind for name, kind in {
     "binary_cross_entropy": "bce", "binary_cross_entropy_with_logits": "bce_with_logits",

@@ -54,6 +54,12 @@ MISTAKES: dict[str, list[Mistake]] = {
     "adaptive_avg_pool2d": [
         lambda it, x, p: functional.adaptive_avg_pool2d(x[0], (7, 5)).mT,
         lambda it, x, p: functional.avg_pool2d(x[0], (4, 4), (3, 2)), lambda it, x, p: _floor_floor(it, x[0])],
+    "adaptive_max_pool2d": [
+        lambda it, x, p: functional.adaptive_max_pool2d(x[0], (4, 2)).mT,
+        lambda it, x, p: functional.adaptive_avg_pool2d(x[0], it.output_size),
+        lambda it, x, p: -functional.adaptive_max_pool2d(-x[0], it.output_size),
+        lambda it, x, p: functional.adaptive_max_pool2d(x[0].detach(), it.output_size)
+        + functional.adaptive_avg_pool2d(x[0] - x[0].detach(), it.output_size)],
     "amax": [lambda it, x, p: x[0].amin(it.dim, True), lambda it, x, p: x[0].amax((1, 2), True).mT,
              lambda it, x, p: x[0].detach().amax(it.dim, True) + (x[0] - x[0].detach()).mean(it.dim, True)],
     "amin": [lambda it, x, p: x[0].amin(3), lambda it, x, p: x[0].min(2).values],

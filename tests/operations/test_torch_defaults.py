@@ -33,6 +33,7 @@ TORCHS = {"mean": "reduction", "least": "eta_min"}
 SAME = {"mean": True, None: 1.0}
 #: Ours that are not torch's, and why
 OTHER = {
+    ("avg_pool2d", "divisor_override"): "files have 0 for None",
     ("batch_norm2d", "track_running_stats"): "a file without state; from_torch reads what the module has",
     ("batch_norm2d", "training"): "a mode of the module",
     ("cross_entropy", "class_indices"): "torch tells by the target's type",

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
-from bridge.judge.oracle import convolution, fast_convolution
+from bridge.judge.oracle import convolution, fast_convolution, windows
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, Arithmetic
 from bridge.judge.oracle.primitives import primitive, takes_other_way, watched
+from bridge.judge.oracle.windows import Places
 from bridge.operations.products import Conv2d
 
 Array = np.ndarray
@@ -186,14 +186,10 @@ class Bounded:
                        np.concatenate([one.error for one in all_of], axis), self.arithmetic)
 
     @primitive
-    def windows(self, kernel: Pair, stride: Pair, padding: Pair, fill: float) -> Bounded:
-        """Return the windows (n, c, p, q, r, s) of images (n, c, h, w) that are padded with `fill`."""
-
-        def view(a: Array, around: float) -> Array:
-            padded = np.pad(a, ((0, 0), (0, 0), *((pad, pad) for pad in padding)), constant_values=around)
-            return sliding_window_view(padded, kernel, (2, 3))[:, :, ::stride[0], ::stride[1]]
-
-        return Bounded(view(self.value, fill), view(self.error, 0.0), self.arithmetic)
+    def windows(self, rows: Places, columns: Places, fill: float) -> Bounded:
+        """Return the windows (n, c, p, q, r, s) of images (n, c, h, w) that `fill` surrounds."""
+        return Bounded(windows.view(self.value, rows, columns, fill), windows.view(self.error, rows, columns, 0.0),
+                       self.arithmetic)
 
     # Elementwise arithmetic
 
@@ -397,23 +393,16 @@ class Bounded:
         return self._summed(value, absolute, carried, sum(one.terms for one in parts))
 
     @primitive
-    def folded(self, stride: Pair, padding: Pair, shape: tuple[int, ...]) -> Bounded:
+    def folded(self, rows: Places, columns: Places, shape: tuple[int, ...]) -> Bounded:
         """Return windows (n, c, p, q, r, s) summed to the images of `shape` that they were taken from."""
-        p, q, r, s = self.shape[2:]
 
         def fold(a: Array) -> Array:
-            image = np.zeros((*shape[:2], shape[2] + 2 * padding[0], shape[3] + 2 * padding[1]))
-            for i in range(r):
-                for j in range(s):
-                    rows = slice(i, i + (p - 1) * stride[0] + 1, stride[0])
-                    cols = slice(j, j + (q - 1) * stride[1] + 1, stride[1])
-                    image[:, :, rows, cols] += a[..., i, j]
-            return image[:, :, padding[0]:padding[0] + shape[2], padding[1]:padding[1] + shape[3]]
+            return windows.fold(a, rows, columns, shape)
 
         if not self.arithmetic.bounds:
             return self._alone(fold(self.value))
-        overlaps = -(-r // stride[0]) * -(-s // stride[1])
-        return self._summed(fold(self.value), fold(np.abs(self.value)), fold(self.error), overlaps - 1)
+        return self._summed(fold(self.value), fold(np.abs(self.value)), fold(self.error),
+                            windows.overlaps(rows, columns, shape) - 1)
 
     # Sums of products
 

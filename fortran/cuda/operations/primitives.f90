@@ -65,8 +65,8 @@ contains
        type is (move_call)
          call move(device, p, error)
        type is (avg_pool_call)
-         if (all(p%kernel == p%from%extent([2, 1])) .and. all(p%padding == 0)) then
-            call sum_to(device, p%from, p%to, product(real(p%kernel, dp)), error)
+         if (all(p%kernel == p%from%extent([2, 1])) .and. all(p%padding == 0) .and. p%divisor > 0.0_dp) then
+            call sum_to(device, p%from, p%to, p%divisor, error)
          else
             call compute_elements(device, p, error)
          end if

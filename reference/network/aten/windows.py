@@ -6,13 +6,12 @@ What has one dimension of pixels is written as an image of height 1.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import torch
 from torch import nn
 
 from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only, parameter
-from reference.network.layers import Reduce
 
 #: Dimensions of images (n, c, h, w)
 IMAGES = 4
@@ -82,45 +81,42 @@ def transposed_convolution(w: Writer, x: Tensor, weight: Stored, bias: Stored | 
     return as_given(w, w.add(layer, [x2], (x.shape[0], k * groups, p, q), weight=weight, bias=bias), x)
 
 
-def pooling(layer: type[nn.Module]) -> Rule:
-    def rule(w: Writer, x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, *more: Any,
-             **named: Any) -> Tensor:
-        names = (("dilation", "ceil_mode") if layer is nn.MaxPool2d else
-                 ("ceil_mode", "count_include_pad", "divisor_override"))
-        given = dict(zip(names, more, strict=False)) | named
-        x2, flat = as_image(w, x), len(x.shape) < IMAGES
-        sides = (pair if flat else lambda value, _: pair2(value))
-        size, border = sides(kernel_size, 1), sides(padding, 0)
-        step = sides(stride, 1) if stride not in ((), []) else size
-        only("dilation", sides(given.get("dilation", 1), 1), (1, 1))
-        only("divisor_override", given.get("divisor_override"), None)
-        if any(border):
-            only("count_include_pad", given.get("count_include_pad", True), True)
-        whole = [n + 2 * p - k for n, k, p in zip(x2.shape[2:], size, border, strict=True)]
-        if given.get("ceil_mode") and any(n % s for n, s in zip(whole, step, strict=True)):
-            raise UnsupportedError("ceil_mode True, with windows that reach beyond the image")
-        if layer is nn.AvgPool2d and tuple(x2.shape[2:]) == size and not any(border):
-            # Of the whole image whatever its size, as who writes the size as a number means
-            w.rewritten()
-            return as_given(w, w.add(nn.AdaptiveAvgPool2d(1), [x2], (*x.shape[:2], 1, 1)), x)
-        p, q = (_windows(*one) for one in zip(x2.shape[2:], size, step, border, strict=True))
-        return as_given(w, w.add(layer(size, step, border), [x2], (*x.shape[:2], p, q)), x)
+def largest(w: Writer, x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+            ceil_mode: bool = False) -> Tensor:
+    size, step, border, holes = _sides(x, kernel_size, stride or kernel_size, padding, dilation)
+    return _pooled(w, x, nn.MaxPool2d(size, step, border, holes, ceil_mode=ceil_mode))
 
-    return rule
+
+def average(w: Writer, x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+            count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
+    size, step, border = _sides(x, kernel_size, stride or kernel_size, padding)
+    if size == (1, *x.shape[2:])[-2:] and not any(border) and divisor_override is None:
+        # Of the whole image whatever its size, as who writes the size as a number means
+        w.rewritten()
+        return _pooled(w, x, nn.AdaptiveAvgPool2d(1))
+    return _pooled(w, x, nn.AvgPool2d(size, step, border, ceil_mode, count_include_pad, divisor_override))
+
+
+def _sides(x: Tensor, kernel_size: Any, *others: Any) -> list[tuple[int, int]]:
+    """Height and width of each; in one dimension the height is that of a window of one row."""
+    if len(x.shape) >= IMAGES:
+        return [pair2(one) for one in (kernel_size, *others)]
+    heights = (1, 1, 0, 1)
+    return [pair(one, height) for one, height in zip((kernel_size, *others), heights, strict=False)]
+
+
+def _pooled(w: Writer, x: Tensor, layer: nn.Module) -> Tensor:
+    """What a layer of windows gives, of a shape that torch knows."""
+    x2 = as_image(w, x)
+    return as_given(w, w.add(layer, [x2], tuple(layer(torch.empty(x2.shape, device="meta")).shape)), x)
 
 
 def adaptive_average(w: Writer, x: Tensor, output_size: Any) -> Tensor:
-    x2 = as_image(w, x)
-    size = pair(output_size, 1)
-    return as_given(w, w.add(nn.AdaptiveAvgPool2d(size), [x2], (*x.shape[:2], *size)), x)
+    return _pooled(w, x, nn.AdaptiveAvgPool2d(pair(output_size, 1)))
 
 
 def adaptive_max(w: Writer, x: Tensor, output_size: Any) -> tuple[Tensor, None]:
-    """Of the whole image: the largest of all pixels."""
-    only("output_size", tuple(output_size), (1, 1), (1,))
-    flat = w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])), 2)
-    found = w.add(Reduce("max", (2,), False), [flat], x.shape[:2])
-    return w.reshape(found, (*x.shape[:2], *[1] * (len(x.shape) - 2))), None
+    return _pooled(w, x, nn.AdaptiveMaxPool2d(pair(output_size, 1))), None
 
 
 _PADS = {"constant": nn.ZeroPad2d, "reflect": nn.ReflectionPad2d, "replicate": nn.ReplicationPad2d}

@@ -6,7 +6,8 @@ program traps
    use cnn
    implicit none
    character(len=*), parameter :: operations(*) = [character(len=64) :: &
-      & "abs", "adaptive_avg_pool2d output_size=3,3", "add", "affine scale=-0.3 shift=0.7", &
+      & "abs", "adaptive_avg_pool2d output_size=3,3", "adaptive_max_pool2d output_size=3,3", &
+      & "add", "affine scale=-0.3 shift=0.7", &
       & "amax dim=1 keepdim=1", "amin dim=1 keepdim=1", &
       & "avg_pool2d kernel_size=2,2 stride=2,2", "batch_norm2d num_features=2", "clip min=-1 max=1", "concat", &
       & "conv2d in_channels=2 out_channels=3 kernel_size=3,3", "conv_transpose2d in_channels=2 out_channels=3 "// &
@@ -115,7 +116,7 @@ contains
       integer :: extents(4)
       extents = [37, 9, 2, 2]
       select case (kind)
-       case ("adaptive_avg_pool2d")
+       case ("adaptive_avg_pool2d", "adaptive_max_pool2d")
          extents(:2) = 3
        case ("avg_pool2d", "max_pool2d")
          extents(:2) = [18, 4]
