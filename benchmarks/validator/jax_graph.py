@@ -14,6 +14,8 @@ from jax import numpy as jnp
 from jax.scipy.ndimage import map_coordinates
 
 from bridge.exchange.model import Operation
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.operations import OPERATIONS
 from bridge.operations.hyperparameters import fields
 from bridge.operations.losses import settings
@@ -119,6 +121,15 @@ def _upsample_bilinear2d(node: Any, x: list[Array], _: Given) -> Array:
     return jax.vmap(jax.vmap(one))(x[0])
 
 
+def _interpolate(node: Any, x: list[Array], _: Given) -> Array:
+    """By matrices of its weights; of cubic ones the images have two more pixels on each side."""
+    exact = Bounded(np.zeros(()), 0.0, Arithmetic(0.0))
+    rows, columns = (node._weights(exact, length, axis).value.astype(np.float32)
+                     for axis, length in enumerate(x[0].shape[2:]))
+    more = ((0, 0), (0, 0), (2, 2), (2, 2)) if node.degree == 3 else ((0, 0),) * 4
+    return jnp.einsum("ph,nchw,qw->ncpq", rows, jnp.pad(x[0], more, mode="edge"), columns)
+
+
 def _pointwise(node: Pointwise, x: list[Array], _: Given) -> Array:
     """JAX has torch's names, but for underlines, and the arguments in torch's order."""
     function = next(one for module in (jax.nn, jnp, jax.lax) for name, one in vars(module).items()
@@ -172,6 +183,9 @@ FORMULAS: dict[str, Formula] = {
     "prelu": _prelu,
     "avg_pool2d": _avg_pool2d,
     "batch_norm2d": _batch_norm2d,
+    "circular_pad": lambda node, x, given: x[0][np.ix_(*node.places(x[0].shape))],
+    "constant_pad": lambda node, x, given: jax.lax.pad(
+        x[0], jnp.asarray(node.value, x[0].dtype), [(*one, 0) for one in node.sides(x[0].shape)]),
     "concat": lambda node, x, given: jnp.concatenate(x, node.dim),
     "conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
@@ -184,6 +198,7 @@ FORMULAS: dict[str, Formula] = {
     "gelu_tanh": lambda node, x, given: jax.nn.gelu(x[0], approximate=True),
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
     "group_norm": _row_norm,
+    "interpolate": _interpolate,
     "layer_norm": _row_norm,
     # At 0 the derivative of jax.nn.leaky_relu is 1, torch's is the slope
     "leaky_relu": lambda node, x, given: jnp.where(x[0] > 0, x[0], node.negative_slope * x[0]),

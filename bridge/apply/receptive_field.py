@@ -16,6 +16,7 @@ from bridge.operations.arithmetic import BinaryOperation, Prelu
 from bridge.operations.joins import Concat, Flatten
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation
+from bridge.operations.pads import CircularPad, ConstantPad
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
 from bridge.operations.pooling import AdaptiveMaxPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
@@ -33,6 +34,7 @@ from bridge.operations.rearrangement import (
 from bridge.operations.reductions import Reduction
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
+    Interpolate,
     ReflectionPad2d,
     ReplicationPad2d,
     UpsampleBilinear2d,
@@ -169,6 +171,7 @@ BY_PIXEL: tuple[type[Operation], ...] = (
 #: What needs the whole image, and why
 WHOLE: dict[type[Operation], str] = {
     **dict.fromkeys((AdaptiveAvgPool2d, AdaptiveMaxPool2d), "its windows depend on the size of the whole image"),
+    Interpolate: "where it reads depends on the size of the whole image",
     GlobalAvgPool2d: "it is a mean over the whole image",
     GroupNorm: "its mean and variance are those of the whole image",
     LayerNorm: "its mean and variance are those of whole rows",
@@ -178,5 +181,7 @@ WHOLE: dict[type[Operation], str] = {
     Reshape: "it gives the pixels of an image another order",
     **dict.fromkeys((Transpose, Permute, Flip, Roll, PixelShuffle, PixelUnshuffle),
                     "it gives the pixels of an image another order"),
+    **dict.fromkeys((CircularPad, ConstantPad), "where it puts numbers beside those of an image, or takes them away, "
+                    "depends on its size"),
     Slice: "which pixels it takes depends on the size of the whole image",
     Expand: "it repeats the pixels of an image"}

@@ -19,6 +19,7 @@ from bridge.operations.joins import Concat, Flatten
 from bridge.operations.losses import LOSSES, PairLoss
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation, Shape
+from bridge.operations.pads import CircularPad, ConstantPad
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
 from bridge.operations.pooling import AdaptiveMaxPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
@@ -36,6 +37,7 @@ from bridge.operations.rearrangement import (
 from bridge.operations.reductions import Amax, Amin, Max, Mean, Min, Sum
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
+    Interpolate,
     ReflectionPad2d,
     ReplicationPad2d,
     UpsampleBilinear2d,
@@ -149,8 +151,12 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "batch_norm2d": (
         Setup(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
         Setup(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
+    "circular_pad": (Setup(CircularPad("it", (1, 2, 3, 0)), ((2, 3, 5, 4),)),
+                     Setup(CircularPad("it", (2, 1, 3, -1, 1, 1)), ((2, 2, 3, 4, 3),), about="cropped, too")),
     "concat": (Setup(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),
                Setup(Concat("it", -2, inputs=BOTH), ((2, 3, 1, 2, 4), (2, 3, 1, 3, 4)), about="another dimension")),
+    "constant_pad": (Setup(ConstantPad("it", (1, -2, 0, 3, -1, 2), 0.3), ((2, 4, 3, 5),)),
+                     Setup(ConstantPad("it", (-1, -1)), ((2, 3, 5),), about="cropped")),
     "conv2d": (Setup(Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2), ((2, 4, 7, 6),)),
                Setup(Conv2d("it", 4, 5, (3, 2), padding=(1, 1), bias=False), (IMAGE,), about="no bias")),
     "conv_transpose2d": (
@@ -166,6 +172,13 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "global_avg_pool2d": (Setup(GlobalAvgPool2d("it"), (IMAGE,)),),
     "group_norm": (Setup(GroupNorm("it", 2, 4), (FEW,)),
                    Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
+    "interpolate": (
+        Setup(Interpolate("it", 3, (5, 23)), ((1, 2, 6, 5),)),
+        Setup(Interpolate("it", 3, (9, 3), align_corners=True), ((2, 3, 4, 5),), about="cubic, align_corners"),
+        Setup(Interpolate("it", 1, scale_factor=(0.6, 1.7)), ((2, 3, 6, 5),), about="linear"),
+        Setup(Interpolate("it", 1, (7, 3), align_corners=True), ((2, 3, 4, 5),), about="linear, align_corners"),
+        Setup(Interpolate("it", 0, (7, 4)), ((2, 3, 4, 6),), about="nearest"),
+        Setup(Interpolate("it", 0, scale_factor=(1.4, 0.7), exact=True), ((2, 3, 4, 6),), about="nearest, exact")),
     "layer_norm": (Setup(LayerNorm("it", (3, 2), 1e-3), (FEW,)),
                    Setup(LayerNorm("it", (5,), bias=False), ((4, 3, 5),), about="no bias"),
                    Setup(LayerNorm("it", (5,), elementwise_affine=False), ((4, 5),), about="no parameters")),

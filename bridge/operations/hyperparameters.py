@@ -29,7 +29,7 @@ UP_TO = {"Sizes": 3, "Extents": MOST_DIMENSIONS - 1, "Axes": MOST_DIMENSIONS, "S
 RANGES = {"Extents": (-1, LARGEST), "Axis": (-MOST_DIMENSIONS, MOST_DIMENSIONS - 1),
           "Axes": (-MOST_DIMENSIONS, MOST_DIMENSIONS - 1), "Index": (-LARGEST, LARGEST), "Shifts": (-LARGEST, LARGEST)}
 #: Hyperparameters that may be 0; all other integers are 1 or more
-FROM_ZERO = ("padding", "output_padding", "ignore_index", "divisor_override")
+FROM_ZERO = ("padding", "output_padding", "ignore_index", "divisor_override", "degree", "size")
 #: Most numbers of a hyperparameter that is a list of them
 MOST = 4096
 Weights = tuple[float, ...]

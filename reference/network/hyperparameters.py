@@ -15,7 +15,9 @@ from reference.errors import InputError, one_line
 from reference.network import pointwise
 from reference.network.layers import (
     Add,
+    CircularPad,
     Concat,
+    ConstantPad,
     Divide,
     Expand,
     Flip,
@@ -121,8 +123,8 @@ def _pooling(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
         found = {"kernel_size": pair(layer.kernel_size), "stride": pair(stride), "padding": pair(layer.padding)}
         divisor = getattr(layer, "divisor_override", None) or 0
         if divisor < 0:
-            raise InputError(f"layer '{name}' ({type(layer).__name__}): divisor_override {divisor} found, a positive one "
-                             "is supported")
+            raise InputError(f"layer '{name}' ({type(layer).__name__}): divisor_override {divisor} found, a positive "
+                             "one is supported")
         more = {"dilation": pair(getattr(layer, "dilation", 1)), "ceil_mode": int(layer.ceil_mode),
                 "count_include_pad": int(getattr(layer, "count_include_pad", True)), "divisor_override": divisor}
         # Files without them are read by all versions
@@ -193,18 +195,28 @@ def _reduce(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     return layer.kind, {"dim": list(layer.dim), "keepdim": int(layer.keepdim)}
 
 
+#: Degrees of the polynomials between pixels, by torch's modes
+DEGREES = {"nearest": 0, "nearest-exact": 0, "bilinear": 1, "bicubic": 3}
+
+
 def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    if layer.mode not in ("nearest", "bilinear"):
-        _only(name, layer, mode="nearest or bilinear")
-    _only(name, layer, size=None)
+    if layer.mode not in DEGREES:
+        _only(name, layer, mode=" or ".join(DEGREES))
+    if layer.recompute_scale_factor:
+        _only(name, layer, recompute_scale_factor=None)
+    align = {"align_corners": int(bool(layer.align_corners))}
+    exact = {"exact": 1} if layer.mode == "nearest-exact" else {}
+    kind = {"degree": DEGREES[layer.mode]} | (align if layer.align_corners else {}) | exact
+    if layer.size is not None:
+        return "interpolate", kind | {"size": pair(layer.size)}
     factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * 2
-    if any(factor is None or factor < 1 or factor != int(factor) for factor in factors):
-        raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, integers "
-                         "are supported")
+    if any(factor is None for factor in factors):
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, numbers are "
+                         "supported")
+    if layer.mode not in ("nearest", "bilinear") or any(factor < 1 or factor != int(factor) for factor in factors):
+        return "interpolate", kind | {"scale_factor": [float(factor) for factor in factors]}
     scale = {"scale_factor": pair(tuple(factors))}
-    if layer.mode == "nearest":
-        return "upsample_nearest2d", scale
-    return "upsample_bilinear2d", scale | {"align_corners": int(bool(layer.align_corners))}
+    return ("upsample_nearest2d", scale) if layer.mode == "nearest" else ("upsample_bilinear2d", scale | align)
 
 
 def _padding(kind: str) -> Callable[[str, Any], tuple[str, Hyperparameters]]:
@@ -262,6 +274,8 @@ _LAYERS: Mapping[type, Callable[[str, Any], tuple[str, Hyperparameters]]] = {
     Slice: lambda _, layer: ("slice", {"dim": layer.dim, "start": layer.start, "stop": layer.stop, "step": layer.step}),
     Flip: lambda _, layer: ("flip", {"dims": list(layer.dims)}),
     Roll: lambda _, layer: ("roll", {"shifts": list(layer.shifts), "dims": list(layer.dims)}),
+    ConstantPad: lambda _, layer: ("constant_pad", {"pad": list(layer.pad), "value": float(layer.value)}),
+    CircularPad: lambda _, layer: ("circular_pad", {"pad": list(layer.pad)}),
     Expand: lambda _, layer: ("expand", {"shape": list(layer.shape)}),
     Reduce: _reduce,
     Add: lambda *_: ("add", {}),

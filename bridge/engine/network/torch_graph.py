@@ -215,7 +215,8 @@ def _pointwise(a: Pointwise) -> nn.Module:
 
 #: How torch calls each operation
 _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
-    **dict.fromkeys(("add", "amax", "amin", "concat", "divide", "expand", "flip", "matmul", "max", "mean", "min",
+    **dict.fromkeys(("add", "amax", "amin", "circular_pad", "concat", "constant_pad", "divide", "expand", "flip",
+                     "matmul", "max", "mean", "min",
                      "multiply", "permute", "reshape", "roll", "slice", "subtract", "sum", "transpose"), _joined),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding, a.ceil_mode, a.count_include_pad,
                                             a.divisor_override or None),
@@ -227,6 +228,9 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "flatten": lambda a: _nn().Flatten(),
     "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
     "group_norm": lambda a: _nn().GroupNorm(a.num_groups, a.num_channels, a.eps, a.affine),
+    "interpolate": lambda a: _nn().Upsample(
+        a.size if any(a.size) else None, None if any(a.size) else a.scale_factor, a.mode,
+        a.align_corners if a.degree else None),
     "layer_norm": lambda a: _nn().LayerNorm(a.normalized_shape, a.eps, a.elementwise_affine, a.bias),
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
     "log_softmax": lambda a: _nn().LogSoftmax(a.dim),

@@ -186,6 +186,19 @@ class Bounded:
                        np.concatenate([one.error for one in all_of], axis), self.arithmetic)
 
     @primitive
+    def padded(self, sides: tuple[tuple[int, int], ...], number: float) -> Bounded:
+        """Return the numbers with another one, which is rounded, before and behind those of each axis.
+
+        Where that is a negative number of times, as many are taken away.
+        """
+        inner = tuple(slice(max(-before, 0), n - max(-behind, 0))
+                      for n, (before, behind) in zip(self.shape, sides, strict=True))
+        around = [(max(before, 0), max(behind, 0)) for before, behind in sides]
+        beside = self._operand(number)
+        return Bounded(np.pad(self.value[inner], around, constant_values=beside.value),
+                       np.pad(self.error[inner], around, constant_values=beside.error), self.arithmetic)
+
+    @primitive
     def windows(self, rows: Places, columns: Places, fill: float) -> Bounded:
         """Return the windows (n, c, p, q, r, s) of images (n, c, h, w) that `fill` surrounds."""
         return Bounded(windows.view(self.value, rows, columns, fill), windows.view(self.error, rows, columns, 0.0),
@@ -404,6 +417,23 @@ class Bounded:
         return self._summed(fold(self.value), fold(np.abs(self.value)), fold(self.error),
                             windows.overlaps(rows, columns, shape) - 1)
 
+    @primitive
+    def scattered(self, places: Places, shape: tuple[int, ...], terms: float = 1) -> Bounded:
+        """Return numbers summed to an array of `shape`, in which each index of an axis goes to its place.
+
+        A right program adds the `terms` of each number, whose sum it is, one by one, too.
+        """
+
+        def scatter(a: Array) -> Array:
+            found = np.zeros(shape)
+            np.add.at(found, np.ix_(*places), a)
+            return found
+
+        if not self.arithmetic.bounds:
+            return self._alone(scatter(self.value))
+        added = np.maximum(scatter(np.ones(self.shape)) * terms - 1, 0)
+        return self._summed(scatter(self.value), scatter(np.abs(self.value)), scatter(self.error), added)
+
     # Sums of products
 
     @primitive
@@ -440,6 +470,20 @@ class Bounded:
         place = np.clip(self.value, 0.0, length - 1.0)[:, None]
         distance, error = np.abs(place - np.arange(length)), self.error[:, None] + self.arithmetic.u
         return Bounded(np.maximum(1 - distance, 0.0), np.where(distance < 1 + error, error, 0.0), self.arithmetic)
+
+    @primitive
+    def cubic_weights(self, length: int) -> Bounded:
+        """Return the weights (size, length) of cubic interpolation at these places between 0, 1, ..., length - 1.
+
+        They are torch's, a piecewise cubic polynomial of the distance with a = -0.75, whose derivative is 1.35 at most:
+        so far a wrong place goes. Its values are less than 3 in each step of Horner's rule for distances up to 2, at
+        which the errors of the steps before are doubled: 48 roundings of numbers up to 1 cover them.
+        """
+        distance = np.abs(self.value[:, None] - np.arange(length))
+        near = ((1.25 * distance - 2.25) * distance) * distance + 1
+        far = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
+        error = np.where(distance < 2 + self.error[:, None], 1.35 * self.error[:, None] + 48 * self.arithmetic.u, 0.0)
+        return Bounded(np.where(distance <= 1, near, np.where(distance < 2, far, 0.0)), error, self.arithmetic)
 
     @primitive
     def convolved(self, w: Bounded, layer: Conv2d, bias: Bounded | None = None) -> Bounded:

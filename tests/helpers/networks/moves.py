@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Operations that only move numbers, which torch.export alone reads."""
+"""Operations that only move numbers, which torch.export alone reads, and those of tests/parity/test_window_settings.py."""
 
-MOVES = {"expand", "flip", "permute", "pixel_shuffle", "pixel_unshuffle", "roll", "slice"}
+MOVES = {"adaptive_max_pool2d", "circular_pad", "constant_pad", "expand", "flip", "interpolate", "permute",
+         "pixel_shuffle", "pixel_unshuffle", "roll", "slice"}
