@@ -67,8 +67,8 @@ class _Largest(_Windows):
 class _Sliding(_Windows):
     """Windows of one size at equal distances.
 
-    With `ceil_mode`, which classes that extend it have, windows may reach beyond the padding: then there is one more, if
-    it begins inside the image or the padding before it.
+    With `ceil_mode`, which classes that extend it have, windows may reach beyond the padding: there is one more, if it
+    begins inside the image or the padding before it.
     """
 
     kernel_size: Pair

@@ -319,7 +319,8 @@ contains
       call given%get_list("pad", self%pad, error, max_rank, -largest, largest)
       if (.not. (allocated(error) .or. self%circular)) call given%get_real("value", self%beside, error, 0.0_dp, .true.)
       if (allocated(error)) return
-      if (mod(size(self%pad), 2) == 1) call self%refuse("pad "//to_text(self%pad), "two numbers for each dimension", error)
+      if (mod(size(self%pad), 2) == 1) call self%refuse("pad "//to_text(self%pad), &
+         & "two numbers for each dimension", error)
    end subroutine pad_read
 
    !> Before and behind the numbers of each axis
@@ -347,8 +348,8 @@ contains
       if (self%circular .and. any(maxval(sides, 1) > remain)) expected = "at most as many numbers as remain"
       if (any(remain < 1)) expected = "one number or more that remains"
       if (size(self%pad)/2 >= y%rank) expected = "others than the batch"
-      if (allocated(expected)) call self%refuse("pad "//to_text(self%pad)//" of the input "//shapes(1)%text(), expected, &
-         & error)
+      if (allocated(expected)) call self%refuse("pad "//to_text(self%pad)//" of the input "// &
+         & shapes(1)%text(), expected, error)
    end subroutine pad_shape
 
    !> What stays, then what is put before and behind it along each axis, of all that the axes before it have made

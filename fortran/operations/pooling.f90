@@ -273,8 +273,8 @@ contains
       type(operands_type), intent(in) :: operands
       type(error_type), allocatable, intent(out) :: error
       associate (whole => operands%x(1)%extent([2, 1]))
-         call self%run(backend, avg_pool_call(operands%x(1), whole, [1, 1], [0, 0], product(real(whole, dp)), operands%y), &
-            & error)
+         call self%run(backend, avg_pool_call(operands%x(1), whole, [1, 1], [0, 0], product(real(whole, dp)), &
+            & operands%y), error)
       end associate
    end subroutine global_forward
 

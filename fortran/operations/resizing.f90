@@ -47,7 +47,7 @@ module cnn_operations_resizing
       integer :: size(2) = 0
       !> How many times as large, where that is given: (height, width)
       real(dp) :: factor(2) = 0.0_dp
-      !> Whether the centres of the corner pixels stay where they are, and whether the nearest pixel is that to the centre
+      !> Whether the centres of the corner pixels stay where they are, whether the nearest one is to the centre
       logical :: align_corners = .false., exact = .false.
    contains
       procedure, nopass :: reads_x => no
@@ -293,8 +293,8 @@ contains
       if (self%degree == 3) interpolate_mode = merge(6, 5, self%align_corners)
    end function interpolate_mode
 
-   !> Pixels of an axis for each of the resized one; of the nearest pixels in float32, in which as many pixels, and twice as
-   !> many, are copies whatever the factor was; between two pixels as many are
+   !> Pixels of an axis for each of the resized one; of the nearest pixels in float32, in which as many pixels, and twice
+   !> as many, are copies whatever the factor was; between two pixels as many are
    pure real(dp) function interpolate_scale(self, axis, length, resized)
       class(interpolate_type), intent(in) :: self
       !> 1: height, 2: width
@@ -305,8 +305,9 @@ contains
       integer, intent(in) :: resized
       if (self%degree == 0) then
          interpolate_scale = real(length, sp)/real(resized, sp)
-         if (self%size(axis) == 0 .and. (self%exact .or. all(resized /= [length, 2*length]))) &
-            & interpolate_scale = real(1.0_dp/self%factor(axis), sp)
+         if (self%size(axis) == 0 .and. (self%exact .or. all(resized /= [length, 2*length]))) then
+            interpolate_scale = real(1.0_dp/self%factor(axis), sp)
+         end if
       else if (self%degree == 1 .and. length == resized) then
          interpolate_scale = 1.0_dp
       else if (self%align_corners) then

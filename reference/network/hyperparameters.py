@@ -211,8 +211,8 @@ def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
         return "interpolate", kind | {"size": pair(layer.size)}
     factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * 2
     if any(factor is None for factor in factors):
-        raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, numbers are "
-                         "supported")
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, numbers "
+                         "are supported")
     if layer.mode not in ("nearest", "bilinear") or any(factor < 1 or factor != int(factor) for factor in factors):
         return "interpolate", kind | {"scale_factor": [float(factor) for factor in factors]}
     scale = {"scale_factor": pair(tuple(factors))}

@@ -60,8 +60,10 @@ REASONS: dict[str, tuple[str, str]] = {
     "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }
 #: What torch.export alone reads
-EXPORTED = {"expand", "flip", "narrow", "nn.functional.adaptive_max_pool2d", "nn.functional.pixel_shuffle",
-            "nn.functional.pixel_unshuffle", "permute", "roll"}
+EXPORTED = {"expand", "flip", "narrow", "nn.functional.adaptive_max_pool2d",
+            "nn.functional.interpolate nearest-exact", "nn.functional.pad circular", "nn.functional.pad constant",
+            "nn.functional.pad replicate_negative", "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle",
+            "permute", "roll"}
 #: Losses by PyTorch's names of their functions
 LOSSES = {f"nn.functional.{name}": kind for name, kind in {
     "binary_cross_entropy": "bce", "binary_cross_entropy_with_logits": "bce_with_logits",

@@ -26,9 +26,11 @@ NAMES = (
     "max binary", "max reduction_no_dim", "max reduction_with_dim", "mean", "min binary", "min reduction_no_dim",
     "min reduction_with_dim", "mm", "mul", "narrow", "neg", "pow", "reciprocal", "rsqrt", "square",
     *(f"nn.functional.{name}" for name in (
-        "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool2d", "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+        "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool2d", "batch_norm", "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
         "conv2d", "conv_transpose2d", "cross_entropy", "dropout", "dropout2d", "elu", "gelu", "group_norm",
-        "hardsigmoid", "hardswish", "huber_loss", "interpolate bilinear", "interpolate nearest", "l1_loss",
+        "hardsigmoid", "hardswish", "huber_loss", "interpolate bicubic", "interpolate bilinear",
+        "interpolate nearest", "interpolate nearest-exact", "l1_loss",
         "layer_norm", "leaky_relu", "linear",
         "max_pool2d", "mish", "mse_loss", "pad circular", "pad constant", "pad reflect", "pad replicate",
         "pad replicate_negative", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "silu",

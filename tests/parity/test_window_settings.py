@@ -18,11 +18,11 @@ from bridge import Network, Sgd
 from bridge.common.errors import BridgeError
 from bridge.engine.library import extension
 from bridge.engine.network.passes import OperationPasses
+from bridge.judge.judge import judge
 from bridge.judge.measure.error_statistics import measure
+from bridge.judge.measure.outcome import Outcome
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.judge.judge import judge
-from bridge.judge.measure.outcome import Outcome
 from bridge.operations import (
     AdaptiveMaxPool2d,
     AvgPool2d,

@@ -146,7 +146,7 @@ def test_what_is_refused() -> None:
         (lambda self, x, y: functional.linear(y, self.conv.weight[0, 0]), "uses its tensor 'conv.weight' outside"),
         (lambda _, x, y: y if y.sum() > 0 else x, "cannot be traced by torch.fx"),
         (lambda _, x, y: (y, x + y)[0], "the model's output is not what its last layer gives"),
-        (lambda _, x, y: functional.avg_pool2d(y, 2, divisor_override=-3), "divisor_override -3 found, a positive one is"),
+        (lambda _, x, y: functional.avg_pool2d(y, 2, divisor_override=-3), "divisor_override -3 found, a positive one"),
         (lambda _, x, y: functional.adaptive_avg_pool2d(y, (None, 2)), "output_size (None, 2) found, two integers are"),
         (lambda self, x, y: functional.layer_norm(y, (3,), self.conv.weight[0, 0, 0]), "uses its tensor 'conv.weight'"),
         (lambda _, x, y: y.reshape(y.size(0), y.size(1), -1), "the model calls size"),

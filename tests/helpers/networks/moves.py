@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Operations that only move numbers, which torch.export alone reads, and those of tests/parity/test_window_settings.py."""
+"""Operations that only move numbers, which torch.export alone reads, and some of tests/parity/test_window_settings.py.
+"""
 
 MOVES = {"adaptive_max_pool2d", "circular_pad", "constant_pad", "expand", "flip", "interpolate", "permute",
          "pixel_shuffle", "pixel_unshuffle", "roll", "slice"}

@@ -165,7 +165,7 @@ def overlaps(call: Call, extents: Extents) -> Alterations:
                 said = f"leaves out the {where} {name}"
                 yield Alteration("part_of_batch", f"the sum of {what} over windows {said}",
                                  _keeping(keep), said)
-    inside = [np.array([0 <= min(one) and max(one) < size for one in places])
+    inside = [np.array([min(one) >= 0 and max(one) < size for one in places])
               for places, size in zip((rows, columns), image[2:], strict=True)]
     whole = np.outer(*inside)[None, None, :, :, None, None]
     if not whole.all():
