@@ -293,8 +293,8 @@ contains
       if (self%degree == 3) interpolate_mode = merge(6, 5, self%align_corners)
    end function interpolate_mode
 
-   !> Pixels of an axis for each of the resized one; of the nearest pixels in float32, in which as many pixels, and twice
-   !> as many, are copies whatever the factor was; between two pixels as many are
+   !> Pixels of an axis for each of the resized one; of the nearest pixels in float32, in which as many pixels, and
+   !> twice as many, are copies whatever the factor was; between two pixels as many are
    pure real(dp) function interpolate_scale(self, axis, length, resized)
       class(interpolate_type), intent(in) :: self
       !> 1: height, 2: width

@@ -207,15 +207,16 @@ def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     align = {"align_corners": int(bool(layer.align_corners))}
     exact = {"exact": 1} if layer.mode == "nearest-exact" else {}
     kind = {"degree": DEGREES[layer.mode]} | (align if layer.align_corners else {}) | exact
+    given = layer.scale_factor if layer.size is None else layer.size
+    factors = list(given) * (3 - len(given)) if isinstance(given, (tuple, list)) else [given] * 2
+    if len(factors) != 2 or any(factor is None for factor in factors):
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): {'size' if layer.size else 'scale_factor'} {given} "
+                         "found, a height and a width are supported")
     if layer.size is not None:
-        return "interpolate", kind | {"size": pair(layer.size)}
-    factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * 2
-    if any(factor is None for factor in factors):
-        raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, numbers "
-                         "are supported")
+        return "interpolate", kind | {"size": pair(factors)}
     if layer.mode not in ("nearest", "bilinear") or any(factor < 1 or factor != int(factor) for factor in factors):
         return "interpolate", kind | {"scale_factor": [float(factor) for factor in factors]}
-    scale = {"scale_factor": pair(tuple(factors))}
+    scale = {"scale_factor": pair(factors)}
     return ("upsample_nearest2d", scale) if layer.mode == "nearest" else ("upsample_bilinear2d", scale | align)
 
 

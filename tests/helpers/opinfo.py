@@ -45,8 +45,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "dimensions": ("a scalar, or more than eight dimensions", r"\d dimensions, shape .*, expected 1 to 8"),
     "order": ("not C-contiguous; nothing is copied to fit", r"strides .* expected a C-contiguous"),
     "call": ("another function, which exchange files do not have", r"which is no operation of exchange files"),
-    "option": ("an option that they do not have: `alpha`, `rounding_mode`, `dtype`, `weight`, another `dim`, `size`, "
-               "`ceil_mode`, `reduction` or padding, a tensor for a number", r"with other arguments than supported"
+    "option": ("an option that they do not have: `alpha`, `rounding_mode`, `dtype`, `weight`, another `dim`, `reduction` "
+               "or padding, another mode or size of signals and volumes, a tensor for a number", r"with other arguments than supported"
                r"|(is|are) supported|supported is one tensor|unknown attribute|^reduction: 'none'"),
     "below 0": ("a hyperparameter below 0, which is PyTorch's to try", r"numbers? from 0 on"),
     "nothing": ("the identity: no layer is left", r"has no layers that exchange files know"),
@@ -61,7 +61,7 @@ REASONS: dict[str, tuple[str, str]] = {
 }
 #: What torch.export alone reads
 EXPORTED = {"expand", "flip", "narrow", "nn.functional.adaptive_max_pool2d",
-            "nn.functional.interpolate nearest-exact", "nn.functional.pad circular", "nn.functional.pad constant",
+            "nn.functional.pad circular", "nn.functional.pad constant",
             "nn.functional.pad replicate_negative", "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle",
             "permute", "roll"}
 #: Losses by PyTorch's names of their functions

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -83,8 +84,8 @@ def fold(windows: Array, rows: Places, columns: Places, shape: tuple[int, ...]) 
                     (down, down.index[:, i]), (across, across.index[:, j])) if axis.regular]
                 image[:, :, there[0], there[1]] += windows[..., i, j]
             else:
-                np.add.at(image, (slice(None), slice(None), down.index[:, None, i], across.index[None, :, j]),
-                          windows[..., i, j])
+                taps: Any = (slice(None), slice(None), down.index[:, None, i], across.index[None, :, j])
+                np.add.at(image, taps, windows[..., i, j])
     return image[:, :, down.before:down.before + shape[2], across.before:across.before + shape[3]]
 
 

@@ -175,7 +175,7 @@ def resized(mode: str) -> Rule:
         factors = given[0] if len(given) == 1 else given
         x2 = as_image(w, x)
         if factors and all(factor is not None for factor in factors):
-            of_layer = {"scale_factor": tuple(map(float, factors))}
+            of_layer: dict[str, Any] = {"scale_factor": tuple(map(float, factors))}
             if len(x.shape) < IMAGES:
                 of_layer = {"scale_factor": (1.0, float(factors[-1]))}
             wanted = tuple(int(n * f) for n, f in zip(x2.shape[2:], of_layer["scale_factor"], strict=True))
