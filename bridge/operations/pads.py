@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -56,6 +57,12 @@ class ConstantPad(_Pad):
 
     value: Real = 0.0
     kind: ClassVar[str] = "constant_pad"
+
+    def check(self) -> None:
+        """Refuse half a pair, and an infinite number, of which no error is known."""
+        super().check()
+        if not math.isfinite(self.value):
+            raise self.refuse(f"value {self.value}", "a finite number")
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the numbers, and those beside them."""

@@ -319,6 +319,10 @@ contains
       call given%get_list("pad", self%pad, error, max_rank, -largest, largest)
       if (.not. (allocated(error) .or. self%circular)) call given%get_real("value", self%beside, error, 0.0_dp, .true.)
       if (allocated(error)) return
+      if (abs(self%beside) > huge(1.0_dp)) then
+         call self%refuse("value "//to_text(self%beside), "a finite number", error)
+         return
+      end if
       if (mod(size(self%pad), 2) == 1) call self%refuse("pad "//to_text(self%pad), &
          & "two numbers for each dimension", error)
    end subroutine pad_read

@@ -75,7 +75,7 @@ def of_sizes(rng: np.random.Generator) -> Operation:
 
 
 DRAWN: dict[str, Draw] = {
-    "constant_pad": lambda rng: ConstantPad("it", of_pads(rng), float(rng.choice([0.0, -0.3, 7.0, -np.inf]))),
+    "constant_pad": lambda rng: ConstantPad("it", of_pads(rng), float(rng.choice([0.0, -0.25, 7.0]))),
     "circular_pad": lambda rng: CircularPad("it", of_pads(rng)), "interpolate": of_sizes,
     "max_pool2d": of_largest, "avg_pool2d": of_means,
     "adaptive_max_pool2d": lambda rng: AdaptiveMaxPool2d("it", pair(rng, 1, 12))}
@@ -116,10 +116,12 @@ def test_settings_are_those_of_torch(place: str, kind: str, number: int, request
     for dtype, tolerance in (("float64", 1e-13), ("float32", 2e-6)):
         passes, given = OperationPasses(node, device), x.astype(dtype)
         upstream = dy.astype(dtype)
-        y, right = passes.forward([given], {}), of_torch(node, given)
+        # Of the same numbers in float64: torch's own weights in float32 are further off
+        y, right = passes.forward([given], {}), of_torch(node, given.astype("float64"))
         np.testing.assert_allclose(y, right, *[0.0 if kind in EXACT else tolerance] * 2, err_msg=repr(node))
         (dx,), _ = passes.backward(upstream, [given], {})
-        np.testing.assert_allclose(dx, of_torch(node, given, upstream), tolerance, tolerance, err_msg=repr(node))
+        np.testing.assert_allclose(dx, of_torch(node, *(one.astype("float64") for one in (given, upstream))), tolerance,
+                                   tolerance, err_msg=repr(node))
 
 
 def bounded(node: Operation, x: Array, dy: Array) -> tuple[Bounded, Bounded]:
@@ -131,15 +133,16 @@ def bounded(node: Operation, x: Array, dy: Array) -> tuple[Bounded, Bounded]:
 @looped("number", range(40))
 @looped("kind", DRAWN)
 def test_bounds_hold_for_torch(kind: str, number: int) -> None:
-    """In both precisions; what is 1e-4 off is outside."""
+    """In both precisions; what is 1e-4 off is outside, or 1e-3 of cubic polynomials, whose weights have many roundings."""
     node, x, dy = drawn(kind, number)
+    off = 1e-3 if getattr(node, "degree", 0) == 3 else 1e-4
     for dtype in ("float32", "float64"):
         given, upstream = x.astype(dtype) + np.random.default_rng(1).random(x.shape).astype(dtype), dy.astype(dtype)
         for found, right in zip((of_torch(node, given), of_torch(node, given, upstream)),
                                 bounded(node, given, upstream), strict=True):
             assert measure(found, right.value, right.error).t <= 1, node
-            if np.isfinite(found).all() and found.any():
-                assert measure(found * (1 + 1e-4), right.value, right.error).t > 1, node
+            if found.any():
+                assert measure(found * (1 + off), right.value, right.error).t > 1, node
 
 
 SHAPE = (2, 1, 12, 15)
@@ -151,7 +154,8 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "holes": lambda: nn.Sequential(
         conv(1, 4), nn.MaxPool2d(3, 1, 1, (2, 1)), nn.AvgPool2d(2, divisor_override=3), nn.Conv2d(4, 1, 1)),
     "pads": lambda: nn.Sequential(
-        nn.CircularPad2d((2, 1, 0, 3)), conv(1, 3), nn.ConstantPad2d((1, -2, -1, 2), 0.4), nn.Conv2d(3, 1, 1)),
+        conv(1, 2), nn.CircularPad2d((2, 1, 0, 3)), conv(2, 3), nn.ConstantPad2d((1, -2, -1, 2), 0.4),
+        nn.Conv2d(3, 1, 1)),
     "sizes": lambda: nn.Sequential(
         conv(1, 3), nn.Upsample((7, 22), mode="bicubic"), nn.Upsample(scale_factor=0.7, mode="bilinear"), conv(3, 3),
         nn.Upsample((9, 8), mode="nearest-exact"), nn.Upsample(scale_factor=1.4), nn.Conv2d(3, 1, 1))}
@@ -163,9 +167,9 @@ MISTAKES: list[tuple[str, str, Callable[[torch.Tensor], torch.Tensor]]] = [
     ("pools", "4", lambda x: functional.adaptive_avg_pool2d(x, (3, 2))),
     ("holes", "1", lambda x: functional.max_pool2d(x, 3, 1, (0, 1))),
     ("holes", "2", lambda x: functional.avg_pool2d(x, 2)),
-    ("pads", "0", lambda x: functional.pad(x, (2, 1, 0, 3), "reflect")),
-    ("pads", "2", lambda x: functional.pad(x, (1, -2, -1, 2), value=0.0)),
-    ("pads", "2", lambda x: functional.pad(x, (-2, 1, 2, -1), value=0.4)),
+    ("pads", "1", lambda x: functional.pad(x, (2, 1, 0, 3), "reflect")),
+    ("pads", "3", lambda x: functional.pad(x, (1, -2, -1, 2), value=0.0)),
+    ("pads", "3", lambda x: functional.pad(x, (-2, 1, 2, -1), value=0.4)),
     ("sizes", "1", lambda x: functional.interpolate(x, (7, 22), mode="bilinear")),
     ("sizes", "2", lambda x: functional.interpolate(x, scale_factor=0.7, mode="bilinear", recompute_scale_factor=True)),
     ("sizes", "4", lambda x: functional.interpolate(x, (9, 8), mode="nearest")),
@@ -194,9 +198,9 @@ def test_a_mistake_is_caught(fixture: tuple[str, Path], tmp_path: Path) -> None:
         if network == name:
             result = tmp_path / f"{layer}.h5"
             extension.run_file(path, result, "cpu")
-            with h5py.File(result, "r+") as file, h5py.File(path) as right:
+            with h5py.File(result, "r+") as file:
                 outputs = file["steps/0/forward"]
-                given = outputs[str(int(layer) - 1)][()] if layer != "0" else right["steps/0/input"][()]
+                given = outputs[str(int(layer) - 1)][()]
                 outputs[layer][...] = wrong(torch.from_numpy(given)).numpy()
             _, verdict = judge(path, result, diagnosing=False, adequacy=False)
             assert verdict.outcome is Outcome.BUG, (layer, verdict.words)
@@ -216,7 +220,7 @@ def test_training_is_that_of_torch(name: str) -> None:
         loss = functional.mse_loss(module(x), target)
         loss.backward()
         optimizer.step()
-        assert abs(net.step(x.numpy(), target.numpy(), Sgd(0.05, momentum=0.5)) - float(loss)) < 1e-12
+        assert abs(net.step(x.numpy(), target.numpy(), Sgd(0.05, momentum=0.5)) - loss.item()) < 1e-12
     for key, value in module.named_parameters():
         np.testing.assert_allclose(net.parameters[key], value.detach().numpy(), 1e-11, 1e-12)
 

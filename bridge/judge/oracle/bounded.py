@@ -476,13 +476,15 @@ class Bounded:
         """Return the weights (size, length) of cubic interpolation at these places between 0, 1, ..., length - 1.
 
         They are torch's, a piecewise cubic polynomial of the distance with a = -0.75, whose derivative is 1.35 at most:
-        so far a wrong place goes. Its values are less than 3 in each step of Horner's rule for distances up to 2, at
-        which the errors of the steps before are doubled: 48 roundings of numbers up to 1 cover them.
+        so far a wrong place goes. Horner's rule has 14 roundings of numbers up to 1 at distances up to 1, and 40
+        beyond, where errors of the steps before are doubled.
         """
         distance = np.abs(self.value[:, None] - np.arange(length))
         near = ((1.25 * distance - 2.25) * distance) * distance + 1
         far = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
-        error = np.where(distance < 2 + self.error[:, None], 1.35 * self.error[:, None] + 48 * self.arithmetic.u, 0.0)
+        # Near 1 either polynomial may be taken
+        rounded = np.where(distance < 1 - self.error[:, None], 14, 40) * self.arithmetic.u
+        error = np.where(distance < 2 + self.error[:, None], 1.35 * self.error[:, None] + rounded, 0.0)
         return Bounded(np.where(distance <= 1, near, np.where(distance < 2, far, 0.0)), error, self.arithmetic)
 
     @primitive
