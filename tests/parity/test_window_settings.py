@@ -133,7 +133,7 @@ def bounded(node: Operation, x: Array, dy: Array) -> tuple[Bounded, Bounded]:
 @looped("number", range(40))
 @looped("kind", DRAWN)
 def test_bounds_hold_for_torch(kind: str, number: int) -> None:
-    """In both precisions; what is 1e-4 off is outside, or 1e-3 of cubic polynomials, whose weights have many roundings."""
+    """In both precisions; what is 1e-4 off is outside, or 1e-3 of cubic polynomials, with many roundings."""
     node, x, dy = drawn(kind, number)
     off = 1e-3 if getattr(node, "degree", 0) == 3 else 1e-4
     for dtype in ("float32", "float64"):
