@@ -14,6 +14,8 @@ from jax import numpy as jnp
 from jax.scipy.ndimage import map_coordinates
 
 from bridge.exchange.model import Operation
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.operations import OPERATIONS
 from bridge.operations.hyperparameters import fields
 from bridge.operations.losses import settings
@@ -60,13 +62,31 @@ def _windows_of(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _windows(node: Any, x: Array, start: float, combine: Callable[..., Any]) -> Array:
+    behind = [max(0, places[-1][-1] + 1 - n) for places, n in zip(node.windows(x.shape), x.shape[2:], strict=True)]
+    sides = [(0, 0), (0, 0), *zip(node.padding, behind, strict=True)]
+    found: Array = jax.lax.reduce_window(x, start, combine, (1, 1, *node.kernel_size), (1, 1, *node.stride), sides,
+                                         window_dilation=(1, 1, *node.settings()[0]))
+    return found
+
+
+def _avg_pool2d(node: Any, x: list[Array], _: Given) -> Array:
+    counts = np.outer(*(node.counts(length, axis) for axis, length in enumerate(x[0].shape[2:])))
+    return _windows(node, x[0], 0.0, jax.lax.add) / (float(node.divisor_override) or counts.astype(np.float32))
+
+
+def _pool3d(node: Any, x: Array, start: float, combine: Callable[..., Any]) -> Array:
     sides = [(0, 0), (0, 0), *((n, n) for n in node.padding)]
     found: Array = jax.lax.reduce_window(x, start, combine, (1, 1, *node.kernel_size), (1, 1, *node.stride), sides)
     return found
 
 
-def _avg_pool(node: Any, x: list[Array], _: Given) -> Array:
-    return _windows(node, x[0], 0.0, jax.lax.add) / float(np.prod(node.kernel_size))
+def _adaptive_max_pool2d(node: Any, x: list[Array], _: Given) -> Array:
+    """Of equal ones the first; windows are filled up by what is never the largest."""
+    rows, columns = map(np.array, node.windows(x[0].shape))
+    padded = jnp.pad(x[0], ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=-jnp.inf)
+    flat = padded[:, :, rows[:, None, :, None], columns[None, :, None, :]].reshape(
+        *x[0].shape[:2], len(rows), len(columns), -1)
+    return jnp.take_along_axis(flat, flat.argmax(-1, keepdims=True), -1)[..., 0]
 
 
 def _batch_norm2d(node: Any, x: list[Array], given: Given) -> Array:
@@ -117,6 +137,15 @@ def _upsample_linear(node: Any, x: list[Array], _: Given) -> Array:
     return jax.vmap(jax.vmap(one))(x[0])
 
 
+def _interpolate(node: Any, x: list[Array], _: Given) -> Array:
+    """By matrices of its weights; of cubic ones the images have two more pixels on each side."""
+    exact = Bounded(np.zeros(()), 0.0, Arithmetic(0.0))
+    rows, columns = (node._weights(exact, length, axis).value.astype(np.float32)
+                     for axis, length in enumerate(x[0].shape[2:]))
+    more = ((0, 0), (0, 0), (2, 2), (2, 2)) if node.degree == 3 else ((0, 0),) * 4
+    return jnp.einsum("ph,nchw,qw->ncpq", rows, jnp.pad(x[0], more, mode="edge"), columns)
+
+
 def _pointwise(node: Pointwise, x: list[Array], _: Given) -> Array:
     """JAX has torch's names, but for underlines, and the arguments in torch's order."""
     function = next(one for module in (jax.nn, jnp, jax.lax) for name, one in vars(module).items()
@@ -160,6 +189,7 @@ FORMULAS: dict[str, Formula] = {
         x[0], axis=node.dim, keepdims=node.keepdim)),
     "adaptive_avg_pool2d": lambda node, x, given: jnp.einsum(
         "ph,nchw,qw->ncpq", node.weights(x[0].shape[2], 0), x[0], node.weights(x[0].shape[3], 1)),
+    "adaptive_max_pool2d": _adaptive_max_pool2d,
     # At 0 the derivative of jnp.abs is 1, torch's is 0
     "abs": lambda node, x, given: _size(x[0]),
     "adaptive_avg_pool3d": lambda node, x, given: jnp.einsum(
@@ -170,9 +200,12 @@ FORMULAS: dict[str, Formula] = {
     "multiply": lambda node, x, given: x[0] * x[1],
     "divide": lambda node, x, given: x[0] / x[1],
     "prelu": _prelu,
-    "avg_pool2d": _avg_pool,
-    "avg_pool3d": _avg_pool,
+    "avg_pool2d": _avg_pool2d,
+    "avg_pool3d": lambda node, x, given: _pool3d(node, x[0], 0.0, jax.lax.add) / float(np.prod(node.kernel_size)),
     "batch_norm2d": _batch_norm2d,
+    "circular_pad": lambda node, x, given: x[0][np.ix_(*node.places(x[0].shape))],
+    "constant_pad": lambda node, x, given: jax.lax.pad(
+        x[0], jnp.asarray(node.value, x[0].dtype), [(*one, 0) for one in node.sides(x[0].shape)]),
     "concat": lambda node, x, given: jnp.concatenate(x, node.dim),
     "conv2d": _conv,
     "conv3d": _conv,
@@ -188,6 +221,7 @@ FORMULAS: dict[str, Formula] = {
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),
     "group_norm": _row_norm,
     "index_select": lambda node, x, given: jnp.take(x[0], jnp.array(node.indices), node.dim),
+    "interpolate": _interpolate,
     "layer_norm": _row_norm,
     # At 0 the derivative of jax.nn.leaky_relu is 1, torch's is the slope
     "leaky_relu": lambda node, x, given: jnp.where(x[0] > 0, x[0], node.negative_slope * x[0]),
@@ -198,7 +232,7 @@ FORMULAS: dict[str, Formula] = {
     "min": _first_extreme,
     "max_pool2d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
     "parameter": lambda node, x, given: jnp.broadcast_to(given["weight"], node.output_shape(x[0].shape)),
-    "max_pool3d": lambda node, x, given: _windows(node, x[0], -jnp.inf, jax.lax.max),
+    "max_pool3d": lambda node, x, given: _pool3d(node, x[0], -jnp.inf, jax.lax.max),
     "permute": lambda node, x, given: x[0].transpose(node.dims),
     "pixel_shuffle": lambda node, x, given: _between(x[0], node.upscale_factor),
     "pixel_unshuffle": lambda node, x, given: _apart(x[0], node.downscale_factor),

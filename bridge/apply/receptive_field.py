@@ -16,8 +16,9 @@ from bridge.operations.arithmetic import BinaryOperation, Prelu
 from bridge.operations.joins import Concat, Flatten
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation
+from bridge.operations.pads import CircularPad, ConstantPad
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
-from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from bridge.operations.pooling import AdaptiveMaxPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.rearrangement import (
     Expand,
@@ -33,6 +34,7 @@ from bridge.operations.rearrangement import (
 from bridge.operations.reductions import Reduction
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
+    Interpolate,
     ReflectionPad2d,
     ReplicationPad2d,
     UpsampleBilinear2d,
@@ -96,6 +98,8 @@ def why_whole(node: Operation) -> str:
         return "its mean and variance are those of the whole image"
     if isinstance(node, UpsampleBilinear2d) and node.align_corners:
         return "where it reads depends on the size of the whole image"
+    if isinstance(node, (MaxPool2d, AvgPool2d)) and node.ceil_mode:
+        return "which windows reach beyond the image depends on the size of the whole image"
     if isinstance(node, Reduction) and (node.dim not in ((1,), (-3,)) or not node.keepdim):
         return "it sums or compares over the whole image, or leaves a dimension out"
     if isinstance(node, (Softmax, LogSoftmax, Concat)) and node.dim not in (1, -3):
@@ -108,7 +112,7 @@ def _convolution(node: Any, axis: int) -> Reach:
 
 
 def _pooling(node: Any, axis: int) -> Reach:
-    return _windows(node.stride[axis], node.padding[axis], node.kernel_size[axis] - 1)
+    return _windows(node.stride[axis], node.padding[axis], node.settings()[0][axis] * (node.kernel_size[axis] - 1))
 
 
 def _windows(stride: int, padding: int, span: int) -> Reach:
@@ -170,7 +174,8 @@ BY_PIXEL: tuple[type[Operation], ...] = (
     Pointwise, Prelu, Dropout, Dropout2d, Softmax, LogSoftmax, Concat, BinaryOperation, BatchNorm2d, Reduction)
 #: What needs the whole image, and why
 WHOLE: dict[type[Operation], str] = {
-    AdaptiveAvgPool2d: "its windows depend on the size of the whole image",
+    **dict.fromkeys((AdaptiveAvgPool2d, AdaptiveMaxPool2d), "its windows depend on the size of the whole image"),
+    Interpolate: "where it reads depends on the size of the whole image",
     GlobalAvgPool2d: "it is a mean over the whole image",
     GroupNorm: "its mean and variance are those of the whole image",
     LayerNorm: "its mean and variance are those of whole rows",
@@ -182,6 +187,8 @@ WHOLE: dict[type[Operation], str] = {
                     "it gives the pixels of an image another order"),
     **dict.fromkeys((AdaptiveAvgPool3d, AvgPool3d, Conv3d, ConvTranspose3d, MaxPool3d, UpsampleNearest3d,
                      UpsampleTrilinear3d), "it is of volumes, which are not divided"),
+    **dict.fromkeys((CircularPad, ConstantPad), "where it puts numbers beside those of an image, or takes them away, "
+                    "depends on its size"),
     Slice: "which pixels it takes depends on the size of the whole image",
     IndexSelect: "which pixels it takes depends on the size of the whole image",
     Parameter: "it has numbers for each pixel of the whole image",

@@ -19,8 +19,9 @@ from bridge.operations.joins import Concat, Flatten
 from bridge.operations.losses import LOSSES, PairLoss
 from bridge.operations.normalization import BatchNorm2d, GroupNorm, LayerNorm
 from bridge.operations.operation import Operation, Shape
+from bridge.operations.pads import CircularPad, ConstantPad
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
-from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from bridge.operations.pooling import AdaptiveMaxPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.rearrangement import (
     Expand,
@@ -36,6 +37,7 @@ from bridge.operations.rearrangement import (
 from bridge.operations.reductions import Amax, Amin, Max, Mean, Min, Sum
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
+    Interpolate,
     ReflectionPad2d,
     ReplicationPad2d,
     UpsampleBilinear2d,
@@ -141,17 +143,26 @@ CASES: dict[str, tuple[Setup, ...]] = {
        if issubclass(OPERATIONS[kind], Pointwise)},
     "adaptive_avg_pool2d": (Setup(AdaptiveAvgPool2d("it", (5, 7)), ((2, 3, 8, 6),)),),
     "adaptive_avg_pool3d": (Setup(AdaptiveAvgPool3d("it", (3, 5, 2)), ((2, 2, 5, 4, 3),)),),
+    "adaptive_max_pool2d": (Setup(AdaptiveMaxPool2d("it", (2, 4)), ((1, 2, 5, 6),), distinct),),
     "add": _arithmetic(Add),
     "amax": (Setup(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
     "amin": (Setup(Amin("it", (2,)), ((2, 3, 4, 2),), distinct),
              Setup(Amin("it", (0, 3), True), ((2, 3, 4, 2),), distinct, "keepdim")),
-    "avg_pool2d": (Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),),
+    "avg_pool2d": (
+        Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),
+        Setup(AvgPool2d("it", (3, 4), (2, 3), (1, 2), True), ((2, 3, 7, 6),), about="ceil_mode"),
+        Setup(AvgPool2d("it", (3, 2), (2, 3), (1, 1), True, False), ((2, 3, 6, 6),), about="no padding counts"),
+        Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0), divisor_override=5), ((2, 3, 6, 7),), about="a divisor")),
     "avg_pool3d": (Setup(AvgPool3d("it", (2, 3, 2), (1, 2, 2), (1, 1, 0)), ((2, 2, 4, 6, 5),)),),
     "batch_norm2d": (
         Setup(BatchNorm2d("it", 4, momentum=0.3, track_running_stats=True), (FEW,)),
         Setup(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
+    "circular_pad": (Setup(CircularPad("it", (1, 2, 3, 0)), ((2, 3, 5, 4),)),
+                     Setup(CircularPad("it", (2, 1, 3, -1, 1, 1)), ((2, 2, 3, 4, 3),), about="cropped, too")),
     "concat": (Setup(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),
                Setup(Concat("it", -2, inputs=BOTH), ((2, 3, 1, 2, 4), (2, 3, 1, 3, 4)), about="another dimension")),
+    "constant_pad": (Setup(ConstantPad("it", (1, -2, 0, 3, -1, 2), 0.3), ((2, 4, 3, 5),)),
+                     Setup(ConstantPad("it", (-1, -1)), ((2, 3, 5),), about="cropped")),
     "conv2d": (Setup(Conv2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), 2), ((2, 4, 7, 6),)),
                Setup(Conv2d("it", 4, 5, (3, 2), padding=(1, 1), bias=False), (IMAGE,), about="no bias")),
     "conv3d": (
@@ -176,6 +187,13 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "group_norm": (Setup(GroupNorm("it", 2, 4), (FEW,)),
                    Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
     "index_select": (Setup(IndexSelect("it", -2, (2, 0, 1, 2, 2)), (IMAGE,)),),
+    "interpolate": (
+        Setup(Interpolate("it", 3, (5, 23)), ((1, 2, 6, 5),)),
+        Setup(Interpolate("it", 3, (9, 3), align_corners=True), ((2, 3, 4, 5),), about="cubic, align_corners"),
+        Setup(Interpolate("it", 1, scale_factor=(0.6, 1.7)), ((2, 3, 6, 5),), about="linear"),
+        Setup(Interpolate("it", 1, (7, 3), align_corners=True), ((2, 3, 4, 5),), about="linear, align_corners"),
+        Setup(Interpolate("it", 0, (7, 4)), ((2, 3, 4, 6),), about="nearest"),
+        Setup(Interpolate("it", 0, scale_factor=(1.4, 0.7), exact=True), ((2, 3, 4, 6),), about="nearest, exact")),
     "layer_norm": (Setup(LayerNorm("it", (3, 2), 1e-3), (FEW,)),
                    Setup(LayerNorm("it", (5,), bias=False), ((4, 3, 5),), about="no bias"),
                    Setup(LayerNorm("it", (5,), elementwise_affine=False), ((4, 5),), about="no parameters")),
@@ -185,7 +203,10 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "matmul": (Setup(Matmul("it", inputs=BOTH), ((2, 3, 4, 5), (2, 3, 5, 6))),),
     "max": (Setup(Max("it", (-3,)), ((2, 3, 4, 2),), distinct),
             Setup(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
-    "max_pool2d": (Setup(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),),
+    "max_pool2d": (
+        Setup(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),
+        Setup(MaxPool2d("it", (3, 2), (2, 3), (0, 1), ceil_mode=True), ((1, 2, 6, 5),), distinct, "ceil_mode"),
+        Setup(MaxPool2d("it", (2, 3), (1, 2), (1, 0), (3, 2)), ((1, 2, 4, 7),), distinct, "dilation")),
     "max_pool3d": (Setup(MaxPool3d("it", (2, 3, 2), (1, 2, 2), (1, 1, 0)), ((1, 2, 3, 6, 4),), distinct),),
     "mean": (Setup(Mean("it", (0, 2), True), (IMAGE,)),),
     "min": (Setup(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),

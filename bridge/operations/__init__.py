@@ -9,6 +9,7 @@ from bridge.operations.elementary import *
 from bridge.operations.joins import *
 from bridge.operations.normalization import *
 from bridge.operations.operation import Operation as Operation
+from bridge.operations.pads import *
 from bridge.operations.pointwise import *
 from bridge.operations.pooling import *
 from bridge.operations.products import *

@@ -33,7 +33,7 @@ RANGES = {"Extents": (-1, LARGEST), "Axis": (-MOST_DIMENSIONS, MOST_DIMENSIONS -
           "Axes": (-MOST_DIMENSIONS, MOST_DIMENSIONS - 1), "Index": (-LARGEST, LARGEST), "Shifts": (-LARGEST, LARGEST),
           "Indices": (0, LARGEST - 1)}
 #: Hyperparameters that may be 0; all other integers are 1 or more
-FROM_ZERO = ("padding", "output_padding", "ignore_index")
+FROM_ZERO = ("padding", "output_padding", "ignore_index", "divisor_override", "degree", "size")
 Weights = tuple[float, ...]
 
 

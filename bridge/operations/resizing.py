@@ -6,6 +6,7 @@ Each row of the output is a sum of rows of the input with weights of its own, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,6 +17,8 @@ from bridge.operations.operation import Gradients, Number, Operation, Shape
 
 Array = np.ndarray
 Pair = tuple[int, int]
+#: Real numbers from 0 on
+Weights = tuple[float, ...]
 #: What is added to an image on its (left, right, top, bottom), as torch's `pad` takes it
 Sides = tuple[int, int, int, int]
 
@@ -107,6 +110,108 @@ class UpsampleBilinear2d(_Resizing):
 
 
 @dataclass(frozen=True)
+class Interpolate(_Resizing):
+    """Images of any size, torch's ``interpolate``: of a `size`, or some `scale_factor` times as large.
+
+    Between pixels stands a polynomial of a `degree`: 0, the nearest pixel, or with `exact` that nearest to the centre,
+    torch's "nearest" and "nearest-exact"; 1, "bilinear"; 3, "bicubic". With `align_corners` the centres of the corner
+    pixels stay where they are, else the corners of the image. Beyond it the outermost pixels are repeated.
+
+    Which pixel is the nearest one is computed in float32, as in torch. As many pixels as there are are copies, whatever
+    the factor is, but of the degree 3, and with `exact`.
+    """
+
+    degree: int
+    size: Pair = (0, 0)
+    scale_factor: Weights = (0.0, 0.0)
+    align_corners: bool = False
+    exact: bool = False
+    kind: ClassVar[str] = "interpolate"
+
+    def check(self) -> None:
+        """Refuse other degrees, and what says no size, or two."""
+        if self.degree not in (0, 1, 3):
+            raise self.refuse(f"degree {self.degree}", "0, 1 or 3")
+        given = [all(one) and len(one) == 2 for one in (self.size, self.scale_factor)]
+        if sum(given) != 1 or any(self.scale_factor if given[0] else self.size):
+            raise self.refuse(f"size {self.size} and scale_factor {self.scale_factor}", "one of them, of two numbers")
+
+    def _length(self, length: int, axis: int) -> int:
+        return self.size[axis] or math.floor(length * self.scale_factor[axis])
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return (n, c, and what becomes of h and w)."""
+        found = super().output_shape(*shapes)
+        if not 1 <= min(found[2:]) <= max(found[2:]) < 2**31:
+            raise self.refuse(f"input {shapes[0]}", "1 or more rows and columns of the output, less than 2**31")
+        return found
+
+    def nearest(self, length: int, axis: int) -> Array:
+        """Return the pixel that each is a copy of."""
+        out, single = self._length(length, axis), np.float32
+        scale = single(length) / single(out) if self.size[axis] else single(1 / self.scale_factor[axis])
+        if not self.exact and out in (length, 2 * length):
+            scale = single(length / out)
+        place = (np.arange(out, dtype=single) + single(self.exact * 0.5)) * scale
+        return np.minimum(np.floor(place).astype(int), length - 1)
+
+    def _places(self, x: Number, length: int, axis: int) -> Number:
+        """Where the pixels of the output lie between those of the input."""
+        out = self._length(length, axis)
+        place = x.exact(np.arange(float(out)))
+        if self.degree == 1 and out == length:
+            return place
+        if self.align_corners:
+            return place * (x.exact(np.array(float(length - 1))) / float(max(out - 1, 1)))
+        one = x.exact(np.array(float(length))) / float(out) if self.size[axis] else (
+            x.exact(np.array(1.0)) / self.scale_factor[axis])
+        return (place + 0.5) * one - 0.5
+
+    def _weights(self, x: Number, length: int, axis: int) -> Number:
+        if self.degree == 0:
+            return x.exact(np.eye(length)[self.nearest(length, axis)])
+        places = self._places(x, length, axis)
+        # Of an image with two more pixels on each side
+        return places.weights_between(length) if self.degree == 1 else (places + 2.0).cubic_weights(length + 4)
+
+    def _repeated(self, shape: Shape) -> tuple[tuple[int, ...], ...]:
+        """Of each axis the pixels of the image with two more on each side."""
+        whole = [tuple(range(n)) for n in shape[:2]]
+        return *whole, *(tuple(np.clip(np.arange(-2, n + 2), 0, n - 1).tolist()) for n in shape[2:])
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the images of the other size."""
+        (x,) = inputs
+        weights = [self._weights(x, length, axis) for axis, length in enumerate(x.shape[2:])]
+        if self.degree == 3:
+            x = x.moved(lambda a: a[np.ix_(*self._repeated(a.shape))])
+        return x.resized(*weights)
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return for each pixel the sum of dy over all that it went into."""
+        shape = inputs[0].shape
+        back = [self._weights(dy, length, axis).transpose((1, 0)) for axis, length in enumerate(shape[2:])]
+        found = dy.resized(*back)
+        if self.degree == 3:
+            # A right program adds all of it at once
+            found = found.scattered(self._repeated(shape), shape, found.terms)
+        return [found], {}
+
+    @property
+    def mode(self) -> str:
+        """Return torch's name of it."""
+        return {0: "nearest-exact" if self.exact else "nearest", 1: "bilinear", 3: "bicubic"}[self.degree]
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.interpolate``."""
+        from torch.nn import functional
+
+        return functional.interpolate(
+            inputs[0], self.size if any(self.size) else None, None if any(self.size) else self.scale_factor, self.mode,
+            self.align_corners if self.degree else None)
+
+
+@dataclass(frozen=True)
 class AdaptiveAvgPool2d(_Resizing):
     """The means of as many windows as wanted, ``output_size`` = (height, width).
 
@@ -126,19 +231,23 @@ class AdaptiveAvgPool2d(_Resizing):
 
     def weights(self, length: int, axis: int) -> Array:
         """Return an equal weight for each pixel of a window."""
-        return window_means(length, *self.windows(length, axis))
-
-    def windows(self, length: int, axis: int) -> tuple[Array, Array]:
-        """Return where the windows begin, and what they end before."""
-        size = self.output_size[axis]
-        i = np.arange(size)
-        return i * length // size, -(-(i + 1) * length // size)
+        return window_means(length, *adaptive_windows(length, self.output_size[axis]))
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.adaptive_avg_pool2d``."""
         from torch.nn import functional
 
         return functional.adaptive_avg_pool2d(inputs[0], self.output_size)
+
+
+def adaptive_windows(length: int, size: int) -> tuple[Array, Array]:
+    """Return where windows of an axis begin, and what they end before, if all pixels are in one of `size` windows.
+
+    >>> adaptive_windows(3, 2)
+    (array([0, 1]), array([2, 3]))
+    """
+    i = np.arange(size)
+    return i * length // size, -(-(i + 1) * length // size)
 
 
 def window_means(length: int, begins: Array, ends: Array) -> Array:

@@ -80,7 +80,9 @@ class IndexSelect(Operation):
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return for each number the sum of dy over its indices."""
         (x,) = inputs
-        return [dy.gathered(self.indices, positive(self, self.dim, len(x.shape)), x.shape)], {}
+        axis = positive(self, self.dim, len(x.shape))
+        places = tuple(self.indices if i == axis else tuple(range(n)) for i, n in enumerate(x.shape))
+        return [dy.scattered(places, x.shape)], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``x.index_select(dim, index)``."""

@@ -203,25 +203,40 @@ contains
    end function batch_norm2d
 
    !> The largest number of each window
-   type(layer_type) function max_pool2d(kernel_size, stride, padding)
+   type(layer_type) function max_pool2d(kernel_size, stride, padding, dilation, ceil_mode)
       !> Height and width of the windows
       class(*), intent(in) :: kernel_size
       !> From window to window; the kernel's size
       class(*), intent(in), optional :: stride
       !> Around the image; 0
       class(*), intent(in), optional :: padding
+      !> Between the pixels of a window; 1
+      class(*), intent(in), optional :: dilation
+      !> Whether a window may reach beyond the padding; no
+      class(*), intent(in), optional :: ceil_mode
       max_pool2d = pooling("max_pool2d", 2, kernel_size, stride, padding)
+      call max_pool2d%put_axes("dilation", 2, dilation)
+      call max_pool2d%put_flag("ceil_mode", ceil_mode)
    end function max_pool2d
 
-   !> The mean of each window, in which padding counts as zeros
-   type(layer_type) function avg_pool2d(kernel_size, stride, padding)
+   !> The mean of each window
+   type(layer_type) function avg_pool2d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
       !> Height and width of the windows
       class(*), intent(in) :: kernel_size
       !> From window to window; the kernel's size
       class(*), intent(in), optional :: stride
       !> Around the image; 0
       class(*), intent(in), optional :: padding
+      !> Whether a window may reach beyond the padding; no
+      class(*), intent(in), optional :: ceil_mode
+      !> Whether these zeros count in the mean; yes
+      class(*), intent(in), optional :: count_include_pad
+      !> In the place of the count; there is none
+      class(*), intent(in), optional :: divisor_override
       avg_pool2d = pooling("avg_pool2d", 2, kernel_size, stride, padding)
+      call avg_pool2d%put_flag("ceil_mode", ceil_mode)
+      call avg_pool2d%put_flag("count_include_pad", count_include_pad)
+      call avg_pool2d%put_integer("divisor_override", divisor_override)
    end function avg_pool2d
 
    !> The largest number of each window of volumes

@@ -3,12 +3,13 @@
 module cnn_operations_moves
    use cnn_core_axes, only : strides_of
    use cnn_core_backend, only : backend_type
-   use cnn_core_calls, only : move_call
+   use cnn_core_calls, only : move_call, pointwise_call
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : bytes_of, i8
+   use cnn_core_kinds, only : bytes_of, dp, i8
    use cnn_core_tensor, only : max_rank, part_of, tensor_type
    use cnn_core_text, only : to_text
-   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_attributes, only : attributes_type, largest
+   use cnn_operations_numbers, only : f_affine
    use cnn_operations_operation, only : no, operands_type, operation_type
    use cnn_operations_shape, only : shape_type
    implicit none
@@ -27,12 +28,14 @@ module cnn_operations_moves
       integer :: extents(max_rank) = 1
       !> The first number's indices, from 0, along the axes of each
       integer :: first_x(max_rank) = 0, first_y(max_rank) = 0
+      !> Whether its numbers are in a part before it, too
+      logical :: adds = .false.
    end type part_type
 
    !> Numbers of the input at other places
    type, abstract, extends(operation_type), public :: moving_type
-      !> Whether numbers of the input may be several times in the output
-      logical :: repeats = .false.
+      !> What is where none of them is
+      real(dp) :: beside = 0.0_dp
    contains
       procedure, nopass :: reads_x => no
       procedure, nopass :: reads_y => no
@@ -62,8 +65,21 @@ module cnn_operations_moves
       procedure :: order => transpose_order
    end type transpose_type
 
+   !> Numbers beside those of the last dimensions
+   type, extends(moving_type), public :: pad_type
+      !> Torch's: before and behind those of the last, of the one before it, ...; negative where they are taken away
+      integer, allocatable :: pad(:)
+      !> Whether they are those of the opposite side
+      logical :: circular = .false.
+   contains
+      procedure :: read => pad_read
+      procedure :: find_shape => pad_shape
+      procedure :: parts => pad_parts
+      procedure, private :: sides => pad_sides
+   end type pad_type
+
    abstract interface
-      !> All of the output, in parts
+      !> What is made of the input, in parts
       pure function parts_(self, rank, x, y) result(parts)
          import :: max_rank, moving_type, part_type
          implicit none
@@ -105,6 +121,8 @@ contains
       x = part_of(operands%x(1), 0_i8, self%viewed(operands%x(1)%extent, .false.))
       y = part_of(operands%y, 0_i8, self%viewed(operands%y%extent, .true.))
       allocate (parts, source=self%parts(operands%rank, x%extent, y%extent))
+      if (moved(parts) < y%count()) call fill(self, backend, y, error)
+      if (allocated(error)) return
       do i = 1, size(parts)
          associate (part => parts(i))
             call self%run(backend, move_call(from(x, part%first_x), part%order, part%step, part%extents, &
@@ -126,14 +144,34 @@ contains
       integer :: i
       dx = part_of(operands%dx(1), 0_i8, self%viewed(operands%dx(1)%extent, .false.))
       dy = part_of(operands%dy, 0_i8, self%viewed(operands%dy%extent, .true.))
-      if (self%repeats .or. dx%count() > dy%count()) call backend%clear(dx, error)
-      if (allocated(error)) return
       allocate (parts, source=self%parts(operands%rank, dx%extent, dy%extent))
+      if (moved(pack(parts, .not. parts%adds)) < dx%count()) call backend%clear(dx, error)
+      if (allocated(error)) return
       do i = 1, size(parts)
-         call self%run(backend, sent_back(parts(i), dy, dx, self%repeats), error)
+         call self%run(backend, sent_back(parts(i), dy, dx), error)
          if (allocated(error)) return
       end do
    end subroutine moving_backward
+
+   !> How many numbers there are in parts
+   pure integer(i8) function moved(parts)
+      !> No two of the same numbers
+      type(part_type), intent(in) :: parts(:)
+      integer :: i
+      moved = sum([(product(int(parts(i)%extents, i8)), i=1, size(parts))])
+   end function moved
+
+   !> What is beside the numbers, everywhere
+   subroutine fill(self, backend, y, error)
+      class(moving_type), intent(in) :: self
+      class(backend_type), intent(in) :: backend
+      !> Is overwritten
+      type(tensor_type), intent(in) :: y
+      type(error_type), allocatable, intent(out) :: error
+      call backend%clear(y, error)
+      if (allocated(error) .or. .not. abs(self%beside) > 0.0_dp) return
+      call self%run(backend, pointwise_call(y, int(f_affine), [1.0_dp, self%beside], y), error)
+   end subroutine fill
 
    !> A tensor from one of its numbers on
    type(tensor_type) function from(tensor, first)
@@ -145,15 +183,13 @@ contains
    end function from
 
    !> The gradient of a part, to where its numbers came from. What was read backwards is that now, too
-   type(move_call) function sent_back(part, dy, dx, adds)
+   type(move_call) function sent_back(part, dy, dx)
       !> Of the forward pass
       type(part_type), intent(in) :: part
       !> Gradient with respect to the output
       type(tensor_type), intent(in) :: dy
       !> With respect to the input
       type(tensor_type), intent(in) :: dx
-      !> Whether other parts give some of it, too
-      logical, intent(in) :: adds
       integer :: axis, first_x(max_rank), first_y(max_rank), i
       first_x = part%first_x
       first_y = part%first_y
@@ -167,7 +203,7 @@ contains
          first_x(axis) = first_x(axis) + (part%extents(i) - 1)*part%step(i)
          first_y(i) = first_y(i) + part%extents(i) - 1
       end do
-      sent_back%adds = adds
+      sent_back%adds = part%adds
       sent_back%from = from(dy, first_y)
       sent_back%to = from(dx, first_x)
    end function sent_back
@@ -274,5 +310,86 @@ contains
       call given%get_list(name, found, error, 1, first_axis, last_axis)
       if (.not. allocated(error)) axis = found(1)
    end subroutine read_axis
+
+   subroutine pad_read(self, given, error)
+      class(pad_type), intent(inout) :: self
+      !> pad; of a constant also value
+      type(attributes_type), intent(inout) :: given
+      type(error_type), allocatable, intent(out) :: error
+      call given%get_list("pad", self%pad, error, max_rank, -largest, largest)
+      if (.not. (allocated(error) .or. self%circular)) call given%get_real("value", self%beside, error, 0.0_dp, .true.)
+      if (allocated(error)) return
+      if (abs(self%beside) > huge(1.0_dp)) then
+         call self%refuse("value "//to_text(self%beside), "a finite number", error)
+         return
+      end if
+      if (mod(size(self%pad), 2) == 1) call self%refuse("pad "//to_text(self%pad), &
+         & "two numbers for each dimension", error)
+   end subroutine pad_read
+
+   !> Before and behind the numbers of each axis
+   pure function pad_sides(self) result(sides)
+      class(pad_type), intent(in) :: self
+      integer :: sides(2, max_rank)
+      sides = 0
+      sides(:, :size(self%pad)/2) = reshape(self%pad, [2, size(self%pad)/2])
+   end function pad_sides
+
+   subroutine pad_shape(self, shapes, y, error)
+      class(pad_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> The extents with what is beside them
+      type(shape_type), intent(out) :: y
+      !> The batch would be padded, nothing remains, or too little for the other side
+      type(error_type), allocatable, intent(out) :: error
+      character(len=:), allocatable :: expected
+      integer :: sides(2, max_rank), remain(max_rank)
+      y = shapes(1)
+      sides = self%sides()
+      remain = y%extent + sum(min(sides, 0), 1)
+      y%extent = y%extent + sum(sides, 1)
+      if (self%circular .and. any(maxval(sides, 1) > remain)) expected = "at most as many numbers as remain"
+      if (any(remain < 1)) expected = "one number or more that remains"
+      if (size(self%pad)/2 >= y%rank) expected = "others than the batch"
+      if (allocated(expected)) call self%refuse("pad "//to_text(self%pad)//" of the input "// &
+         & shapes(1)%text(), expected, error)
+   end subroutine pad_shape
+
+   !> What stays, then what is put before and behind it along each axis, of all that the axes before it have made
+   pure function pad_parts(self, rank, x, y) result(parts)
+      class(pad_type), intent(in) :: self
+      !> Dimensions of the input
+      integer, intent(in) :: rank
+      !> Its extents
+      integer, intent(in) :: x(max_rank)
+      !> Extents of the output
+      integer, intent(in) :: y(max_rank)
+      type(part_type), allocatable :: parts(:), before(:), behind(:)
+      integer :: axis, i, remain(max_rank), sides(2, max_rank)
+      sides = self%sides()
+      remain = x + sum(min(sides, 0), 1)
+      allocate (parts(1))
+      parts(1)%extents = remain
+      parts(1)%first_x = max(-sides(1, :), 0)
+      parts(1)%first_y = max(sides(1, :), 0)
+      do axis = 1, merge(rank, 0, self%circular)
+         before = parts(:merge(size(parts), 0, sides(1, axis) > 0))
+         behind = parts(:merge(size(parts), 0, sides(2, axis) > 0))
+         do i = 1, size(before)
+            before(i)%extents(axis) = sides(1, axis)
+            before(i)%first_x(axis) = x(axis) - max(-sides(2, axis), 0) - sides(1, axis)
+            before(i)%first_y(axis) = 0
+         end do
+         do i = 1, size(behind)
+            behind(i)%extents(axis) = sides(2, axis)
+            behind(i)%first_x(axis) = max(-sides(1, axis), 0)
+            behind(i)%first_y(axis) = y(axis) - sides(2, axis)
+         end do
+         before%adds = .true.
+         behind%adds = .true.
+         parts = [parts, before, behind]
+      end do
+   end function pad_parts
 
 end module cnn_operations_moves

@@ -3,9 +3,9 @@
 !> the input, with weights of its own, and each column one of columns.
 module cnn_operations_resizing
    use cnn_core_backend, only : backend_type
-   use cnn_core_calls, only : resample_backward_call, resample_call
+   use cnn_core_calls, only : interpolate_backward_call, interpolate_call, resample_backward_call, resample_call
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp
+   use cnn_core_kinds, only : dp, sp
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
    use cnn_operations_operation, only : no, operands_type, operation_type, yes
@@ -38,6 +38,27 @@ module cnn_operations_resizing
       procedure, private :: length => upsample_length
       procedure, private :: rule => upsample_rule
    end type upsample2d_type
+
+   !> Images of any size, by a polynomial between pixels
+   type, extends(operation_type), public :: interpolate_type
+      !> Of the polynomial: 0, 1 or 3
+      integer :: degree = 0
+      !> (height, width); 0 where it is not given
+      integer :: size(2) = 0
+      !> How many times as large, where that is given: (height, width)
+      real(dp) :: factor(2) = 0.0_dp
+      !> Whether the centres of the corner pixels stay where they are, whether the nearest one is to the centre
+      logical :: align_corners = .false., exact = .false.
+   contains
+      procedure, nopass :: reads_x => no
+      procedure, nopass :: reads_y => no
+      procedure :: read => interpolate_read
+      procedure :: find_shape => interpolate_shape
+      procedure :: forward => interpolate_forward
+      procedure :: backward => interpolate_backward
+      procedure, private :: mode => interpolate_mode
+      procedure, private :: scale => interpolate_scale
+   end type interpolate_type
 
    !> The means of as many windows as wanted
    type, extends(resizing_type), public :: adaptive_avg_pool2d_type
@@ -216,5 +237,110 @@ contains
       integer :: rule(3)
       rule = [self%mode, self%padding(3), self%padding(1)]
    end function pad_rule
+
+   subroutine interpolate_read(self, given, error)
+      class(interpolate_type), intent(inout) :: self
+      !> degree, size or scale_factor, align_corners, exact
+      type(attributes_type), intent(inout) :: given
+      type(error_type), allocatable, intent(out) :: error
+      real(dp), allocatable :: factors(:)
+      integer :: found(1)
+      call given%get_integers("degree", found, error, 0)
+      if (.not. allocated(error)) call given%get_integers("size", self%size, error, 0, default=0)
+      if (.not. allocated(error)) call given%get_reals("scale_factor", factors, error)
+      if (.not. allocated(error)) call given%get_flag("align_corners", self%align_corners, error, .false.)
+      if (.not. allocated(error)) call given%get_flag("exact", self%exact, error, .false.)
+      if (allocated(error)) return
+      self%degree = found(1)
+      if (size(factors) == 2) self%factor = factors
+      if (all(self%degree /= [0, 1, 3])) then
+         call self%refuse("degree "//to_text(self%degree), "0, 1 or 3", error)
+      else if (all(size(factors) /= [0, 2]) .or. (any(self%size > 0) .eqv. any(self%factor > 0.0_dp)) .or. &
+         & .not. (all(self%size > 0) .or. all(self%factor > 0.0_dp))) then
+         call self%refuse("size "//to_text(self%size)//" and scale_factor", "one of them, of two numbers", error)
+      end if
+   end subroutine interpolate_read
+
+   subroutine interpolate_shape(self, shapes, y, error)
+      class(interpolate_type), intent(in) :: self
+      !> Of its input
+      type(shape_type), intent(in) :: shapes(:)
+      !> (n, c, and what becomes of h and w)
+      type(shape_type), intent(out) :: y
+      !> No image, none or too many pixels of the output
+      type(error_type), allocatable, intent(out) :: error
+      real(dp) :: wanted(2)
+      associate (x => shapes(1))
+         if (x%rank /= 4) then
+            call self%refuse("input "//x%text(), "a shape (n, c, h, w)", error)
+            return
+         end if
+         wanted = real(self%size, dp)
+         if (all(self%size == 0)) wanted = aint(x%extent([2, 1])*self%factor)
+         if (any(wanted < 1.0_dp .or. wanted > huge(1))) then
+            call self%refuse("input "//x%text(), "1 or more rows and columns of the output, less than 2**31", error)
+            return
+         end if
+         y = shape_of([nint(wanted([2, 1])), x%extent(3:4)])
+      end associate
+   end subroutine interpolate_shape
+
+   !> See `interpolated_place` in formulas.inc
+   pure integer function interpolate_mode(self)
+      class(interpolate_type), intent(in) :: self
+      interpolate_mode = merge(2, 1, self%exact)
+      if (self%degree == 1) interpolate_mode = merge(4, 3, self%align_corners)
+      if (self%degree == 3) interpolate_mode = merge(6, 5, self%align_corners)
+   end function interpolate_mode
+
+   !> Pixels of an axis for each of the resized one; of the nearest pixels in float32, in which as many pixels, and
+   !> twice as many, are copies whatever the factor was; between two pixels as many are
+   pure real(dp) function interpolate_scale(self, axis, length, resized)
+      class(interpolate_type), intent(in) :: self
+      !> 1: height, 2: width
+      integer, intent(in) :: axis
+      !> Of the axis
+      integer, intent(in) :: length
+      !> Of the resized one
+      integer, intent(in) :: resized
+      if (self%degree == 0) then
+         interpolate_scale = real(length, sp)/real(resized, sp)
+         if (self%size(axis) == 0 .and. (self%exact .or. all(resized /= [length, 2*length]))) then
+            interpolate_scale = real(1.0_dp/self%factor(axis), sp)
+         end if
+      else if (self%degree == 1 .and. length == resized) then
+         interpolate_scale = 1.0_dp
+      else if (self%align_corners) then
+         interpolate_scale = real(length - 1, dp)/max(resized - 1, 1)
+      else if (self%size(axis) == 0) then
+         interpolate_scale = 1.0_dp/self%factor(axis)
+      else
+         interpolate_scale = real(length, dp)/resized
+      end if
+   end function interpolate_scale
+
+   subroutine interpolate_forward(self, backend, operands, error)
+      class(interpolate_type), intent(in) :: self
+      class(backend_type), intent(in) :: backend
+      !> y from x
+      type(operands_type), intent(in) :: operands
+      type(error_type), allocatable, intent(out) :: error
+      associate (x => operands%x(1), y => operands%y)
+         call self%run(backend, interpolate_call(x, self%mode(), [self%scale(1, x%extent(2), y%extent(2)), &
+            & self%scale(2, x%extent(1), y%extent(1))], y), error)
+      end associate
+   end subroutine interpolate_forward
+
+   subroutine interpolate_backward(self, backend, operands, error)
+      class(interpolate_type), intent(in) :: self
+      class(backend_type), intent(in) :: backend
+      !> dx from dy
+      type(operands_type), intent(in) :: operands
+      type(error_type), allocatable, intent(out) :: error
+      associate (dx => operands%dx(1), dy => operands%dy)
+         call self%run(backend, interpolate_backward_call(dy, self%mode(), [self%scale(1, dx%extent(2), dy%extent(2)), &
+            & self%scale(2, dx%extent(1), dy%extent(1))], dx), error)
+      end associate
+   end subroutine interpolate_backward
 
 end module cnn_operations_resizing

@@ -102,7 +102,6 @@ contains
       type(error_type), allocatable, intent(out) :: error
       call read_axis(given, "dim", self%dim, error)
       if (.not. allocated(error)) call given%get_list("indices", self%indices, error, most, 0, last)
-      self%repeats = .true.
    end subroutine select_read
 
    subroutine select_shape(self, shapes, y, error)
@@ -152,6 +151,7 @@ contains
          end do
          n = n + 1
          parts(n)%extents = y
+         parts(n)%adds = .true.
          parts(n)%extents(axis) = i - first
          parts(n)%step(axis) = merge(step, 1, i - first > 1)
          parts(n)%first_x(axis) = self%indices(first)

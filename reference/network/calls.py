@@ -80,8 +80,8 @@ def _probabilities(layer: type[nn.Module]) -> Callable[..., Made]:
 
 def _interpolated(input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                   align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False) -> Made:
-    if recompute_scale_factor or antialias:
-        raise TypeError("recompute_scale_factor, or antialias, none of which is supported")
+    if recompute_scale_factor or antialias or mode == "nearest-exact":
+        raise TypeError("recompute_scale_factor, antialias, or mode='nearest-exact', none of which is supported")
     return nn.Upsample(size, scale_factor, mode, align_corners), [input]
 
 

@@ -15,7 +15,9 @@ from reference.errors import InputError, one_line
 from reference.network import pointwise
 from reference.network.layers import (
     Add,
+    CircularPad,
     Concat,
+    ConstantPad,
     Divide,
     Expand,
     Flip,
@@ -87,10 +89,11 @@ def padding_of(name: str, conv: nn.Conv2d | nn.Conv3d) -> list[int]:
 def pair(value: Any) -> list[int]:
     """Return height and width of what torch takes as one number for both, too.
 
-    >>> pair(3), pair((1, 2))
-    ([3, 3], [1, 2])
+    >>> pair(3), pair((1, 2)), pair((1,))
+    ([3, 3], [1, 2], [1, 1])
     """
-    return [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)] * 2
+    found = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
+    return found * 2 if len(found) == 1 else found
 
 
 def triple(value: Any) -> list[int]:
@@ -139,12 +142,19 @@ def _spline(_: str, layer: Any) -> tuple[str, Hyperparameters]:
 
 def _pooling(kind: str, several: Several = pair) -> Describe:
     def describe(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-        _only(name, layer, ceil_mode=False, return_indices=False, dilation=1, divisor_override=None)
-        padding = several(layer.padding)
-        if any(padding):
-            _only(name, layer, count_include_pad=True)
+        _only(name, layer, return_indices=False)
         stride = layer.kernel_size if layer.stride is None else layer.stride
-        return kind, {"kernel_size": several(layer.kernel_size), "stride": several(stride), "padding": padding}
+        found = {name: several(one) for name, one in (
+            ("kernel_size", layer.kernel_size), ("stride", stride), ("padding", layer.padding))}
+        divisor = getattr(layer, "divisor_override", None) or 0
+        if divisor < 0:
+            raise InputError(f"layer '{name}' ({type(layer).__name__}): divisor_override {divisor} found, a positive "
+                             "one is supported")
+        more = {"dilation": several(getattr(layer, "dilation", 1)), "ceil_mode": int(layer.ceil_mode),
+                "count_include_pad": int(getattr(layer, "count_include_pad", True)), "divisor_override": divisor}
+        # Files without them are read by all versions
+        usual = {"dilation": several(1), "ceil_mode": 0, "count_include_pad": 1, "divisor_override": 0}
+        return kind, found | {option: value for option, value in more.items() if value != usual[option]}
 
     return describe
 
@@ -153,6 +163,9 @@ def _adaptive_pool(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     size = layer.output_size if isinstance(layer.output_size, (tuple, list)) else [layer.output_size] * 2
     if None in size:
         raise InputError(f"layer '{name}': output_size {layer.output_size} found, two integers are supported")
+    if isinstance(layer, nn.AdaptiveMaxPool2d):
+        _only(name, layer, return_indices=False)
+        return "adaptive_max_pool2d", {"output_size": list(size)}
     return ("global_avg_pool2d", {}) if list(size) == [1, 1] else ("adaptive_avg_pool2d", {"output_size": list(size)})
 
 
@@ -216,19 +229,46 @@ def _reduce(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     return layer.kind, {"dim": list(layer.dim), "keepdim": int(layer.keepdim)}
 
 
-def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
-    if layer.mode not in ("nearest", "bilinear", "trilinear"):
-        _only(name, layer, mode="nearest or bilinear")
+def _upsample_3d(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    """Of volumes, by whole multiples."""
     _only(name, layer, size=None)
-    axes = 3 if layer.mode == "trilinear" else 2
-    factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * axes
+    if layer.mode not in ("nearest", "trilinear"):
+        _only(name, layer, mode="nearest or trilinear")
+    factors = layer.scale_factor if isinstance(layer.scale_factor, (tuple, list)) else [layer.scale_factor] * 3
     if any(factor is None or factor < 1 or factor != int(factor) for factor in factors):
         raise InputError(f"layer '{name}' ({type(layer).__name__}): scale_factor {layer.scale_factor} found, integers "
                          "are supported")
-    scale = {"scale_factor": pair(tuple(factors))}
+    scale = {"scale_factor": triple(tuple(factors))}
     if layer.mode == "nearest":
-        return f"upsample_nearest{len(factors)}d", scale
-    return f"upsample_{layer.mode}{axes}d", scale | {"align_corners": int(bool(layer.align_corners))}
+        return "upsample_nearest3d", scale
+    return "upsample_trilinear3d", scale | {"align_corners": int(bool(layer.align_corners))}
+
+
+#: Degrees of the polynomials between pixels, by torch's modes
+DEGREES = {"nearest": 0, "nearest-exact": 0, "bilinear": 1, "bicubic": 3}
+
+
+def _upsample(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    if layer.mode == "trilinear" or (isinstance(layer.scale_factor, (tuple, list)) and len(layer.scale_factor) == 3):
+        return _upsample_3d(name, layer)
+    if layer.mode not in DEGREES:
+        _only(name, layer, mode=" or ".join(DEGREES))
+    if layer.recompute_scale_factor:
+        _only(name, layer, recompute_scale_factor=None)
+    align = {"align_corners": int(bool(layer.align_corners))}
+    exact = {"exact": 1} if layer.mode == "nearest-exact" else {}
+    kind = {"degree": DEGREES[layer.mode]} | (align if layer.align_corners else {}) | exact
+    given = layer.scale_factor if layer.size is None else layer.size
+    factors = list(given) * (3 - len(given)) if isinstance(given, (tuple, list)) else [given] * 2
+    if len(factors) != 2 or any(factor is None for factor in factors):
+        raise InputError(f"layer '{name}' ({type(layer).__name__}): {'size' if layer.size else 'scale_factor'} {given} "
+                         "found, a height and a width are supported")
+    if layer.size is not None:
+        return "interpolate", kind | {"size": pair(factors)}
+    if layer.mode not in ("nearest", "bilinear") or any(factor < 1 or factor != int(factor) for factor in factors):
+        return "interpolate", kind | {"scale_factor": [float(factor) for factor in factors]}
+    scale = {"scale_factor": pair(factors)}
+    return ("upsample_nearest2d", scale) if layer.mode == "nearest" else ("upsample_bilinear2d", scale | align)
 
 
 def _padding(kind: str) -> Describe:
@@ -279,6 +319,7 @@ _LAYERS: Mapping[type, Describe] = {
     nn.AvgPool3d: _pooling("avg_pool3d", triple),
     nn.AdaptiveAvgPool2d: _adaptive_pool,
     nn.AdaptiveAvgPool3d: _adaptive_pool_3d,
+    nn.AdaptiveMaxPool2d: _adaptive_pool,
     nn.BatchNorm2d: _batch_norm,
     nn.BatchNorm3d: _batch_norm,
     nn.LayerNorm: _layer_norm,
@@ -291,6 +332,8 @@ _LAYERS: Mapping[type, Describe] = {
     Slice: lambda _, layer: ("slice", {"dim": layer.dim, "start": layer.start, "stop": layer.stop, "step": layer.step}),
     Flip: lambda _, layer: ("flip", {"dims": list(layer.dims)}),
     Roll: lambda _, layer: ("roll", {"shifts": list(layer.shifts), "dims": list(layer.dims)}),
+    ConstantPad: lambda _, layer: ("constant_pad", {"pad": list(layer.pad), "value": float(layer.value)}),
+    CircularPad: lambda _, layer: ("circular_pad", {"pad": list(layer.pad)}),
     Expand: lambda _, layer: ("expand", {"shape": list(layer.shape)}),
     Parameter: lambda _, layer: ("parameter", {"shape": list(layer.shape)}),
     IndexSelect: lambda _, layer: ("index_select", {"dim": layer.dim, "indices": list(layer.indices)}),

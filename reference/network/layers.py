@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 INPUT = "input"
 
@@ -180,6 +181,28 @@ class Roll(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.roll(self.shifts, self.dims)
+
+
+class ConstantPad(nn.Module):
+    """A number beside those of the last dimensions, or these without the outermost."""
+
+    def __init__(self, pad: tuple[int, ...], value: float) -> None:
+        super().__init__()
+        self.pad, self.value = pad, value
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.pad(x, self.pad, value=self.value)
+
+
+class CircularPad(nn.Module):
+    """Numbers of the opposite side beside those of the last dimensions."""
+
+    def __init__(self, pad: tuple[int, ...]) -> None:
+        super().__init__()
+        self.pad = pad
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.pad(x, self.pad, "circular")
 
 
 class Expand(nn.Module):

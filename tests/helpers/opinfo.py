@@ -45,9 +45,10 @@ REASONS: dict[str, tuple[str, str]] = {
     "dimensions": ("a scalar, or more than eight dimensions", r"\d dimensions, shape .*, expected 1 to 8"),
     "order": ("not C-contiguous; nothing is copied to fit", r"strides .* expected a C-contiguous"),
     "call": ("another function, which exchange files do not have", r"which is no operation of exchange files"),
-    "option": ("an option that they do not have: `alpha`, `rounding_mode`, `dtype`, `weight`, another `dim`, `size`, "
-               "`ceil_mode`, `reduction` or padding, a tensor for a number", r"with other arguments than supported"
-               r"|(is|are) supported|unknown attribute|^reduction: 'none'"),
+    "option": ("an option that they do not have: `alpha`, `rounding_mode`, `dtype`, `weight`, another `dim`, "
+               "`reduction` or padding, another mode or size of signals and volumes, a tensor for a number",
+               r"with other arguments than supported|(is|are) supported|supported is one tensor|unknown attribute"
+               r"|^reduction: 'none'"),
     "below 0": ("a hyperparameter below 0, which is PyTorch's to try", r"numbers? from 0 on"),
     "nothing": ("the identity: no layer is left", r"has no layers that exchange files know"),
     "shape": ("inputs of other numbers of dimensions than the operation takes here", r"expected (a shape|shapes) \("
@@ -60,7 +61,9 @@ REASONS: dict[str, tuple[str, str]] = {
     "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }
 #: What torch.export alone reads
-EXPORTED = {"expand", "flip", "index_select", "narrow", "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle",
+EXPORTED = {"expand", "flip", "index_select", "narrow", "nn.functional.adaptive_max_pool2d",
+            "nn.functional.pad circular", "nn.functional.pad constant",
+            "nn.functional.pad replicate_negative", "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle",
             "permute", "roll"}
 #: Losses by PyTorch's names of their functions
 LOSSES = {f"nn.functional.{name}": kind for name, kind in {

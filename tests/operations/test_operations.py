@@ -56,6 +56,12 @@ MISTAKES: dict[str, list[Mistake]] = {
     "adaptive_avg_pool2d": [
         lambda it, x, p: functional.adaptive_avg_pool2d(x[0], (7, 5)).mT,
         lambda it, x, p: functional.avg_pool2d(x[0], (4, 4), (3, 2)), lambda it, x, p: _floor_floor(it, x[0])],
+    "adaptive_max_pool2d": [
+        lambda it, x, p: functional.adaptive_max_pool2d(x[0], (4, 2)).mT,
+        lambda it, x, p: functional.adaptive_avg_pool2d(x[0], it.output_size),
+        lambda it, x, p: -functional.adaptive_max_pool2d(-x[0], it.output_size),
+        lambda it, x, p: functional.adaptive_max_pool2d(x[0].detach(), it.output_size)
+        + functional.adaptive_avg_pool2d(x[0] - x[0].detach(), it.output_size)],
     "amax": [lambda it, x, p: x[0].amin(it.dim, True), lambda it, x, p: x[0].amax((1, 2), True).mT,
              lambda it, x, p: x[0].detach().amax(it.dim, True) + (x[0] - x[0].detach()).mean(it.dim, True)],
     "amin": [lambda it, x, p: x[0].amin(3), lambda it, x, p: x[0].min(2).values],
@@ -116,6 +122,10 @@ MISTAKES: dict[str, list[Mistake]] = {
     "group_norm": [lambda it, x, p: _layer_norm(it, x[0].unflatten(1, (2, 2)), p, ones=True),
                    lambda it, x, p: functional.group_norm(x[0], 1, p["weight"], p["bias"]),
                    lambda it, x, p: _swapped(it.torch_forward([_swapped(x[0])], p))],
+    "interpolate": [lambda it, x, p: functional.interpolate(x[0], it.size, mode="bilinear"),
+                    lambda it, x, p: functional.interpolate(x[0], it.size, mode="bicubic", align_corners=True),
+                    lambda it, x, p: functional.interpolate(x[0], it.size, mode="bicubic", antialias=True),
+                    lambda it, x, p: it.torch_forward([x[0].flip(3)], p).flip(2)],
     "layer_norm": [lambda it, x, p: _layer_norm(it, x[0], p, unbiased=True),
                    lambda it, x, p: _layer_norm(it, x[0], p, constant=True),
                    lambda it, x, p: _layer_norm(it, x[0], p, over=(3,)),

@@ -35,6 +35,7 @@ TORCHS = {"mean": "reduction", "least": "eta_min"}
 SAME = {"mean": True, None: 1.0}
 #: Ours that are not torch's, and why
 OTHER = {
+    ("avg_pool2d", "divisor_override"): "files have 0 for None",
     ("batch_norm2d", "track_running_stats"): "a file without state; from_torch reads what the module has",
     ("batch_norm2d", "training"): "a mode of the module",
     ("cross_entropy", "class_indices"): "torch tells by the target's type",
@@ -47,7 +48,7 @@ OTHER = {
 #: Operations with defaults whose torch is a function or a method that has the same ones: none to be changed
 FUNCTIONS = {"amax", "amin", "clip", "max", "mean", "min", "sum"}
 #: Operations that torch has not, or without any default of ours
-OURS = {"affine", "concat", "log_softmax", "reshape", "slice", "softmax", "spline"}
+OURS = {"affine", "concat", "constant_pad", "interpolate", "log_softmax", "reshape", "slice", "softmax", "spline"}
 
 
 def defaults(made: Any) -> dict[str, Any]:

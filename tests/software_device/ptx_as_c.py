@@ -161,10 +161,10 @@ def expression(opcode: str, sources: list[str]) -> str:
         case "setp", [("nan" | "num") as relation, _]:
             a, b = (value(source, kind) for source in sources)
             return f"{'' if relation == 'nan' else '!'}({a} != {a} || {b} != {b})"
-        case "setp", ["ne", ("f32" | "f64")]:
-            # Unlike C's, false beside NaN
+        case "setp", [("ne" | "equ") as relation, ("f32" | "f64")]:
+            # Unlike C's, the first is false beside NaN; the second is its opposite
             a, b = (value(source, kind) for source in sources)
-            return f"{a} < {b} || {a} > {b}"
+            return f"{'!' * (relation == 'equ')}({a} < {b} || {a} > {b})"
         case "setp", [relation, _] if relation in UNORDERED:
             return f"!({value(sources[0], kind)} {UNORDERED[relation]} {value(sources[1], kind)})"
         case "setp", [relation, _]:

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
-from bridge.judge.oracle import convolution, fast_convolution
+from bridge.judge.oracle import convolution, fast_convolution, windows
 from bridge.judge.oracle.error_model import UNIT_ROUNDOFF, Arithmetic
 from bridge.judge.oracle.primitives import primitive, takes_other_way, watched
+from bridge.judge.oracle.windows import Places
 from bridge.operations.products import Conv2d
 
 Array = np.ndarray
@@ -186,14 +186,23 @@ class Bounded:
                        np.concatenate([one.error for one in all_of], axis), self.arithmetic)
 
     @primitive
-    def windows(self, kernel: Pair, stride: Pair, padding: Pair, fill: float) -> Bounded:
-        """Return the windows (n, c, p, q, r, s) of images (n, c, h, w) that are padded with `fill`."""
+    def padded(self, sides: tuple[tuple[int, int], ...], number: float) -> Bounded:
+        """Return the numbers with another one, which is rounded, before and behind those of each axis.
 
-        def view(a: Array, around: float) -> Array:
-            padded = np.pad(a, ((0, 0), (0, 0), *((pad, pad) for pad in padding)), constant_values=around)
-            return sliding_window_view(padded, kernel, (2, 3))[:, :, ::stride[0], ::stride[1]]
+        Where that is a negative number of times, as many are taken away.
+        """
+        inner = tuple(slice(max(-before, 0), n - max(-behind, 0))
+                      for n, (before, behind) in zip(self.shape, sides, strict=True))
+        around = [(max(before, 0), max(behind, 0)) for before, behind in sides]
+        beside = self._operand(number)
+        return Bounded(np.pad(self.value[inner], around, constant_values=beside.value),
+                       np.pad(self.error[inner], around, constant_values=beside.error), self.arithmetic)
 
-        return Bounded(view(self.value, fill), view(self.error, 0.0), self.arithmetic)
+    @primitive
+    def windows(self, rows: Places, columns: Places, fill: float) -> Bounded:
+        """Return the windows (n, c, p, q, r, s) of images (n, c, h, w) that `fill` surrounds."""
+        return Bounded(windows.view(self.value, rows, columns, fill), windows.view(self.error, rows, columns, 0.0),
+                       self.arithmetic)
 
     # Elementwise arithmetic
 
@@ -368,20 +377,6 @@ class Bounded:
         axes = (*range(extra), *long)
         return self.sum(axes).reshape(shape) if axes else self
 
-    @primitive
-    def gathered(self, index: tuple[int, ...], axis: int, shape: tuple[int, ...]) -> Bounded:
-        """Return `shape`, whose index along an axis has the sum over all places of this one that took it from there."""
-        def gather(a: Array) -> Array:
-            whole = np.zeros(shape)
-            np.add.at(np.moveaxis(whole, axis, 0), np.array(index), np.moveaxis(a, axis, 0))
-            return whole
-
-        if not self.arithmetic.bounds:
-            return self._alone(gather(self.value))
-        often = np.bincount(index, minlength=shape[axis]).reshape(-1, *[1] * (len(shape) - axis - 1))
-        return self._summed(gather(self.value), gather(np.abs(self.value)), gather(self.error),
-                            np.maximum(often - 1, 0))
-
     def _summed(self, value: Array, absolute: Array, carried: Array, n: Array | float, *, tiny: float = 0) -> Bounded:
         s, tiny = self.arithmetic.factor(n), tiny or (float(np.max(n)) + 1) * self.arithmetic.flushes
         error = s * absolute + (1 + s) * carried
@@ -411,23 +406,33 @@ class Bounded:
         return self._summed(value, absolute, carried, sum(one.terms for one in parts))
 
     @primitive
-    def folded(self, stride: Pair, padding: Pair, shape: tuple[int, ...]) -> Bounded:
+    def folded(self, rows: Places, columns: Places, shape: tuple[int, ...]) -> Bounded:
         """Return windows (n, c, p, q, r, s) summed to the images of `shape` that they were taken from."""
-        p, q, r, s = self.shape[2:]
 
         def fold(a: Array) -> Array:
-            image = np.zeros((*shape[:2], shape[2] + 2 * padding[0], shape[3] + 2 * padding[1]))
-            for i in range(r):
-                for j in range(s):
-                    rows = slice(i, i + (p - 1) * stride[0] + 1, stride[0])
-                    cols = slice(j, j + (q - 1) * stride[1] + 1, stride[1])
-                    image[:, :, rows, cols] += a[..., i, j]
-            return image[:, :, padding[0]:padding[0] + shape[2], padding[1]:padding[1] + shape[3]]
+            return windows.fold(a, rows, columns, shape)
 
         if not self.arithmetic.bounds:
             return self._alone(fold(self.value))
-        overlaps = -(-r // stride[0]) * -(-s // stride[1])
-        return self._summed(fold(self.value), fold(np.abs(self.value)), fold(self.error), overlaps - 1)
+        return self._summed(fold(self.value), fold(np.abs(self.value)), fold(self.error),
+                            windows.overlaps(rows, columns, shape) - 1)
+
+    @primitive
+    def scattered(self, places: Places, shape: tuple[int, ...], terms: float = 1) -> Bounded:
+        """Return numbers summed to an array of `shape`, in which each index of an axis goes to its place.
+
+        A right program adds the `terms` of each number, whose sum it is, one by one, too.
+        """
+
+        def scatter(a: Array) -> Array:
+            found = np.zeros(shape)
+            np.add.at(found, np.ix_(*places), a)
+            return found
+
+        if not self.arithmetic.bounds:
+            return self._alone(scatter(self.value))
+        added = np.maximum(scatter(np.ones(self.shape)) * terms - 1, 0)
+        return self._summed(scatter(self.value), scatter(np.abs(self.value)), scatter(self.error), added)
 
     # Sums of products
 
@@ -465,6 +470,22 @@ class Bounded:
         place = np.clip(self.value, 0.0, length - 1.0)[:, None]
         distance, error = np.abs(place - np.arange(length)), self.error[:, None] + self.arithmetic.u
         return Bounded(np.maximum(1 - distance, 0.0), np.where(distance < 1 + error, error, 0.0), self.arithmetic)
+
+    @primitive
+    def cubic_weights(self, length: int) -> Bounded:
+        """Return the weights (size, length) of cubic interpolation at these places between 0, 1, ..., length - 1.
+
+        They are torch's, a piecewise cubic polynomial of the distance with a = -0.75, whose derivative is 1.35 at most:
+        so far a wrong place goes. Horner's rule has 14 roundings of numbers up to 1 at distances up to 1, and 40
+        beyond, where errors of the steps before are doubled.
+        """
+        distance = np.abs(self.value[:, None] - np.arange(length))
+        near = ((1.25 * distance - 2.25) * distance) * distance + 1
+        far = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
+        # Near 1 either polynomial may be taken
+        rounded = np.where(distance < 1 - self.error[:, None], 14, 40) * self.arithmetic.u
+        error = np.where(distance < 2 + self.error[:, None], 1.35 * self.error[:, None] + rounded, 0.0)
+        return Bounded(np.where(distance <= 1, near, np.where(distance < 2, far, 0.0)), error, self.arithmetic)
 
     @primitive
     def convolved(self, w: Bounded, layer: Conv2d, bias: Bounded | None = None) -> Bounded:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bridge.operations.operation import Gradients, Number, Operation, Shape
+from bridge.operations.pooling import Places
 
 Triple = tuple[int, int, int]
 
@@ -41,24 +42,35 @@ class _Pooling3d(Operation):
             raise self.refuse(f"input {shape}", f"a volume of the kernel's size {self.kernel_size} or more")
         return (*shape[:2], *size)
 
+    def _places(self, shape: Shape) -> list[Places]:
+        """The indices of each window along each axis of a volume; below 0 or behind the last is padding."""
+        return [tuple(tuple(range(start, start + kernel)) for start in range(-pad, length + pad - kernel + 1, stride))
+                for length, kernel, stride, pad in zip(shape[2:], self.kernel_size, self.stride, self.padding,
+                                                       strict=True)]
+
     def _of_planes(self, x: Number, fill: float) -> Number:
         """The windows (n, c * d, p, q, r, s) of planes."""
-        return planes(x).windows(self.kernel_size[1:], self.stride[1:], self.padding[1:], fill)
+        return planes(x).windows(*self._places(x.shape)[1:], fill)
 
     def _of_depth(self, x: Number, fill: float) -> Number:
         """The windows (n, c, depth, h * w, taps, 1) along the depth of what is left of planes."""
-        return rows(x).windows((self.kernel_size[0], 1), (self.stride[0], 1), (self.padding[0], 0), fill)
+        return rows(x).windows(self._places(x.shape)[0], _alone(math.prod(x.shape[3:])), fill)
 
     def _folded(self, of_planes: Number, shape: Shape) -> Number:
         """Windows of planes summed to the volumes that they were taken from."""
         n, c, d, h, w = shape
-        found = of_planes.folded(self.stride[1:], self.padding[1:], (n, c * d, h, w))
+        found = of_planes.folded(*self._places(shape)[1:], (n, c * d, h, w))
         return found.reshape(shape)
 
     def _folded_depth(self, of_depth: Number, shape: Shape) -> Number:
         """Windows along the depth summed to what is left of planes, of this shape (n, c, d, p, q)."""
         n, c, d, p, q = shape
-        return of_depth.folded((self.stride[0], 1), (self.padding[0], 0), (n, c, d, p * q)).reshape(shape)
+        return of_depth.folded(self._places(shape)[0], _alone(p * q), (n, c, d, p * q)).reshape(shape)
+
+
+def _alone(length: int) -> Places:
+    """Windows of one pixel each."""
+    return tuple((i,) for i in range(length))
 
 
 def planes(x: Number) -> Number:
@@ -133,7 +145,7 @@ class AvgPool3d(_Pooling3d):
         read = np.arange(depth)[:, None] * step + np.arange(taps)
         taken = x.moved(lambda a: np.pad(a, ((0, 0), (0, 0), (pad, pad), (0, 0), (0, 0)))[:, :, read])
         found = taken.reshape((n, c * depth * taps, h, w)).windows(
-            self.kernel_size[1:], self.stride[1:], self.padding[1:], 0.0)
+            *self._places(x.shape)[1:], 0.0)
         return found.reshape((n, c, depth, taps, *found.shape[2:]))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:

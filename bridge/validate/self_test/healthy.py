@@ -262,6 +262,8 @@ def _transposed(node: ConvTranspose2d, inputs: list[Tensor], w: Parameters) -> T
 
 def _largest(node: MaxPool2d, inputs: list[Tensor], w: Parameters) -> Tensor:
     """The last of equal numbers is as good as the first."""
+    if node.settings() != ((1, 1), False):
+        return node.torch_forward(inputs, w)
     (down, across), (rows, columns) = node.stride, node.kernel_size
     sides = [n for n in node.padding[::-1] for _ in range(2)]
     padded = functional.pad(inputs[0], sides, value=-math.inf)
@@ -271,6 +273,8 @@ def _largest(node: MaxPool2d, inputs: list[Tensor], w: Parameters) -> Tensor:
 
 def _mean(node: AvgPool2d, inputs: list[Tensor], w: Parameters) -> Tensor:
     """A convolution of each channel by itself."""
+    if node.ceil_mode or not node.count_include_pad or node.divisor_override:
+        return node.torch_forward(inputs, w)
     kernel = inputs[0].new_full((inputs[0].shape[1], 1, *node.kernel_size), 1 / math.prod(node.kernel_size))
     return functional.conv2d(inputs[0], kernel, None, node.stride, node.padding, groups=len(kernel))
 

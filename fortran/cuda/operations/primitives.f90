@@ -6,7 +6,8 @@ module cnn_cuda_operations_primitives
    use cnn_core_axes, only : axes_type, most_tensors, moves
    use cnn_core_calls, only : add_bias_call, avg_pool_backward_call, avg_pool_call, batch_norm_backward_call, &
       & batch_norm_call, combine_backward_call, combine_call, extreme_backward_call, extreme_call, &
-      & from_channels_call, matmul_call, max_pool_backward_call, max_pool_call, move_call, primitive_type, &
+      & from_channels_call, interpolate_backward_call, interpolate_call, &
+      & matmul_call, max_pool_backward_call, max_pool_call, move_call, primitive_type, &
       & resample_backward_call, resample_call, row_norm_backward_call, row_norm_call, softmax_backward_call, &
       & softmax_call, spline_backward_call, spline_call, spline_gradients_call, spread_call, sum_to_call, &
       & to_channels_call, unpack
@@ -65,8 +66,8 @@ contains
        type is (move_call)
          call move(device, p, error)
        type is (avg_pool_call)
-         if (all(p%kernel == p%from%extent([2, 1])) .and. all(p%padding == 0)) then
-            call sum_to(device, p%from, p%to, product(real(p%kernel, dp)), error)
+         if (all(p%kernel == p%from%extent([2, 1])) .and. all(p%padding == 0) .and. p%divisor > 0.0_dp) then
+            call sum_to(device, p%from, p%to, p%divisor, error)
          else
             call compute_elements(device, p, error)
          end if
@@ -100,6 +101,10 @@ contains
          extents = sizes_of(p%from, p%to)
        type is (resample_call)
          extents = sizes_of(p%from, p%to)
+       type is (interpolate_call)
+         extents = sizes_of(p%from, p%to)
+       type is (interpolate_backward_call)
+         extents = sizes_of(p%to, p%from)
        type is (avg_pool_backward_call)
          extents = sizes_of(p%to, p%from)
        type is (max_pool_backward_call)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import nn
 
 from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only, parameter
-from reference.network.layers import Reduce
+from reference.network.layers import CircularPad, ConstantPad, Reduce
 
 #: Dimensions of images (n, c, h, w)
 IMAGES = 4
@@ -82,62 +83,91 @@ def transposed_convolution(w: Writer, x: Tensor, weight: Stored, bias: Stored | 
     return as_given(w, w.add(layer, [x2], (x.shape[0], k * groups, p, q), weight=weight, bias=bias), x)
 
 
-def pooling(layer: type[nn.Module]) -> Rule:
-    def rule(w: Writer, x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, *more: Any,
-             **named: Any) -> Tensor:
-        names = (("dilation", "ceil_mode") if layer is nn.MaxPool2d else
-                 ("ceil_mode", "count_include_pad", "divisor_override"))
-        given = dict(zip(names, more, strict=False)) | named
-        x2, flat = as_image(w, x), len(x.shape) < IMAGES
-        sides = (pair if flat else lambda value, _: pair2(value))
-        size, border = sides(kernel_size, 1), sides(padding, 0)
-        step = sides(stride, 1) if stride not in ((), []) else size
-        only("dilation", sides(given.get("dilation", 1), 1), (1, 1))
-        only("divisor_override", given.get("divisor_override"), None)
-        if any(border):
-            only("count_include_pad", given.get("count_include_pad", True), True)
-        whole = [n + 2 * p - k for n, k, p in zip(x2.shape[2:], size, border, strict=True)]
-        if given.get("ceil_mode") and any(n % s for n, s in zip(whole, step, strict=True)):
-            raise UnsupportedError("ceil_mode True, with windows that reach beyond the image")
-        if layer is nn.AvgPool2d and tuple(x2.shape[2:]) == size and not any(border):
-            # Of the whole image whatever its size, as who writes the size as a number means
-            w.rewritten()
-            return as_given(w, w.add(nn.AdaptiveAvgPool2d(1), [x2], (*x.shape[:2], 1, 1)), x)
-        p, q = (_windows(*one) for one in zip(x2.shape[2:], size, step, border, strict=True))
-        return as_given(w, w.add(layer(size, step, border), [x2], (*x.shape[:2], p, q)), x)
+def largest(w: Writer, x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+            ceil_mode: bool = False) -> Tensor:
+    size, step, border, holes = _sides(x, kernel_size, stride or kernel_size, padding, dilation)
+    return _of_images(w, x, nn.MaxPool2d(size, step, border, holes, ceil_mode=ceil_mode))
 
-    return rule
+
+def average(w: Writer, x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+            count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
+    size, step, border = _sides(x, kernel_size, stride or kernel_size, padding)
+    if size == (1, *x.shape[2:])[-2:] and not any(border) and divisor_override is None:
+        # Of the whole image whatever its size, as who writes the size as a number means
+        w.rewritten()
+        return _of_images(w, x, nn.AdaptiveAvgPool2d(1))
+    return _of_images(w, x, nn.AvgPool2d(size, step, border, ceil_mode, count_include_pad, divisor_override))
+
+
+def _sides(x: Tensor, kernel_size: Any, *others: Any) -> list[tuple[int, int]]:
+    """Height and width of each; in one dimension the height is that of a window of one row."""
+    if len(x.shape) >= IMAGES:
+        return [pair2(one) for one in (kernel_size, *others)]
+    heights = (1, 1, 0, 1)
+    return [pair(one, height) for one, height in zip((kernel_size, *others), heights, strict=False)]
+
+
+def _of_images(w: Writer, x: Tensor, layer: nn.Module) -> Tensor:
+    """What a layer of images gives, of a shape that torch knows."""
+    x2 = as_image(w, x)
+    return as_given(w, w.add(layer, [x2], tuple(layer(torch.empty(x2.shape, device="meta")).shape)), x)
 
 
 def adaptive_average(w: Writer, x: Tensor, output_size: Any) -> Tensor:
-    x2 = as_image(w, x)
-    size = pair(output_size, 1)
-    return as_given(w, w.add(nn.AdaptiveAvgPool2d(size), [x2], (*x.shape[:2], *size)), x)
+    return _of_images(w, x, nn.AdaptiveAvgPool2d(pair(output_size, 1)))
 
 
 def adaptive_max(w: Writer, x: Tensor, output_size: Any) -> tuple[Tensor, None]:
-    """Of the whole image: the largest of all pixels."""
-    only("output_size", tuple(output_size), (1, 1), (1,), (1, 1, 1))
-    flat = w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])), 2)
-    found = w.add(Reduce("max", (2,), False), [flat], x.shape[:2])
-    return w.reshape(found, (*x.shape[:2], *[1] * (len(x.shape) - 2))), None
+    if len(x.shape) == VOLUMES:
+        # Of the whole volume: the largest of all voxels
+        only("output_size", tuple(output_size), (1, 1), (1,), (1, 1, 1))
+        flat = w.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])), 2)
+        found = w.add(Reduce("max", (2,), False), [flat], x.shape[:2])
+        return w.reshape(found, (*x.shape[:2], *[1] * (len(x.shape) - 2))), None
+    return _of_images(w, x, nn.AdaptiveMaxPool2d(pair(output_size, 1))), None
 
 
 _PADS = {"constant": nn.ZeroPad2d, "reflect": nn.ReflectionPad2d, "replicate": nn.ReplicationPad2d}
+#: Of volumes (n, c, d, h, w)
+VOLUMES = 5
 
 
 def padded(w: Writer, x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
-    if not any(pad):
+    only("mode", mode, *_PADS, "circular")
+    pads, number = list(pad), float(value or 0)
+    while pads[-2:] == [0, 0]:
+        del pads[-2:]
+    if not pads:
         return x
-    only("mode", mode, *_PADS)
-    only("value", value or 0, 0)
-    sides = [*pad, *[0] * (4 - len(pad))]
-    if any(sides[4:]) or min(sides) < 0 or (len(x.shape) < IMAGES and any(sides[2:])):
-        raise UnsupportedError(f"padding {list(pad)}: numbers from 0 on are supported, of the pixels")
-    left, right, top, bottom = sides[:4]
-    x2 = as_image(w, x)
-    shape = (*x2.shape[:2], x2.shape[2] + top + bottom, x2.shape[3] + left + right)
-    return as_given(w, w.add(_PADS[mode]((left, right, top, bottom)), [x2], shape), x)
+    of_pixels = len(pads) <= 2 * (min(len(x.shape), IMAGES) - 2) and len(x.shape) in (IMAGES - 1, IMAGES)
+    if mode == "circular":
+        return _beside(w, x, CircularPad(tuple(pads)))
+    if mode == "constant" and (number or min(pads) < 0 or not of_pixels):
+        return _beside(w, x, ConstantPad(tuple(pads), number))
+    if min(pads) < 0:
+        raise UnsupportedError(f"padding {list(pad)} in the mode '{mode}': numbers from 0 on are supported")
+    if of_pixels:
+        left, right, top, bottom = [*pads, 0, 0][:4]
+        return _of_images(w, x, _PADS[mode]((left, right, top, bottom)))
+    if len(x.shape) != VOLUMES or len(pads) > 2 * 3:
+        raise UnsupportedError(f"padding {list(pad)} of the shape {x.shape} in the mode '{mode}': one of pixels, or of "
+                               "those of volumes, is supported")
+    # Rows and columns first, of as many images as there are layers; then these, as rows of pixels
+    left, right, top, bottom, front, back = [*pads, 0, 0, 0, 0][:6]
+    n, c, depth, *pixels = x.shape
+    flat = _of_images(w, w.reshape(x, (n, c * depth, *pixels)), _PADS[mode]((left, right, top, bottom)))
+    height, width = flat.shape[2:]
+    deep = _of_images(w, w.reshape(flat, (n, c, depth, height * width)), _PADS[mode]((0, 0, front, back)))
+    return w.reshape(deep, (n, c, depth + front + back, height, width), None, "")
+
+
+def _beside(w: Writer, x: Tensor, layer: ConstantPad | CircularPad) -> Tensor:
+    """Numbers beside those of the last dimensions, of which the images are none."""
+    if len(layer.pad) >= 2 * len(x.shape):
+        raise UnsupportedError(f"padding {list(layer.pad)} of the shape {x.shape}, of the images, too")
+    sides = [*layer.pad, *[0] * (2 * len(x.shape) - len(layer.pad))]
+    shape = tuple(n + sum(sides[2 * i:2 * i + 2]) for i, n in zip(reversed(range(len(x.shape))), x.shape, strict=True))
+    return w.add(layer, [x], shape)
 
 
 def padding(mode: str) -> Rule:
@@ -145,17 +175,23 @@ def padding(mode: str) -> Rule:
 
 
 def resized(mode: str) -> Rule:
-    """By a whole number of times, which the sizes say."""
+    """To a size, or some times as large; by a whole number of times as images of any size are."""
     def rule(w: Writer, x: Tensor, output_size: Any, *more: Any, **named: Any) -> Tensor:
-        align = more[0] if mode == "bilinear" else None
-        factors = more[-1] if more and isinstance(more[-1], (list, tuple)) else None
+        given = [*more, *named.values()]
+        align = given.pop(0) if mode in ("bilinear", "bicubic") else None
+        factors = given[0] if len(given) == 1 else given
         x2 = as_image(w, x)
-        wanted = (pair(output_size, 1) if output_size is not None
-                  else tuple(int(n * f) for n, f in zip(x2.shape[2:], pair(factors, 1), strict=True)))
-        if any(n % m for n, m in zip(wanted, x2.shape[2:], strict=True)):
-            raise UnsupportedError(f"from {x2.shape[2:]} to {wanted} pixels: whole multiples are supported")
-        times = tuple(n // m for n, m in zip(wanted, x2.shape[2:], strict=True))
-        layer = nn.Upsample(scale_factor=times, mode=mode, align_corners=align)
+        if factors and all(factor is not None for factor in factors):
+            of_layer: dict[str, Any] = {"scale_factor": tuple(map(float, factors))}
+            if len(x.shape) < IMAGES:
+                of_layer = {"scale_factor": (1.0, float(factors[-1]))}
+            wanted = tuple(int(n * f) for n, f in zip(x2.shape[2:], of_layer["scale_factor"], strict=True))
+        else:
+            wanted = pair(output_size, 1)
+            of_layer = {"size": wanted}
+        if mode in ("nearest", "bilinear") and not any(n % m for n, m in zip(wanted, x2.shape[2:], strict=True)):
+            of_layer = {"scale_factor": tuple(n // m for n, m in zip(wanted, x2.shape[2:], strict=True))}
+        layer = nn.Upsample(**of_layer, mode=mode, align_corners=align)
         return as_given(w, w.add(layer, [x2], (*x.shape[:2], *wanted)), x)
 
     return rule

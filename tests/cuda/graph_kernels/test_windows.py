@@ -8,6 +8,7 @@ torch computes in float64, from the same numbers; a result is right where it is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,33 +19,56 @@ from tests.helpers.cuda.kernel_memory import KINDS, Memory
 from tests.helpers.loops import looped
 from tests.software_device.host_kernels import HostKernels
 
-WINDOWS = [((9, 7), (3, 2), (2, 1), (1, 0)), ((6, 6), (2, 2), (2, 2), (0, 0)), ((5, 8), (4, 3), (1, 2), (2, 1)),
-           ((7, 5), (1, 2), (3, 2), (0, 1)), ((7, 6), (3, 2), (2, 2), (1, 0)), ((5, 7), (2, 3), (2, 2), (0, 1))]
+#: Of images of a size windows with a kernel, a stride, a padding, a dilation of those that look for the largest number,
+#: and whether they may reach beyond the padding
+WINDOWS = [((9, 7), (3, 2), (2, 1), (1, 0), (1, 1), False), ((6, 6), (2, 2), (2, 2), (0, 0), (1, 1), False),
+           ((5, 8), (4, 3), (1, 2), (2, 1), (1, 1), False), ((7, 5), (1, 2), (3, 2), (0, 1), (1, 1), False),
+           ((7, 6), (3, 2), (2, 2), (1, 0), (1, 1), False), ((5, 7), (2, 3), (2, 2), (0, 1), (1, 1), False),
+           ((6, 7), (3, 2), (2, 3), (1, 0), (1, 1), True), ((9, 8), (3, 2), (2, 1), (1, 1), (2, 3), True)]
+#: Of all sums, and of which of them
+DIVISORS = [(6.0, {"divisor_override": 6}), (0.0, {"count_include_pad": False}), (-1.0, {})]
 
 
 @looped("case", WINDOWS)
 @looped("kind", KINDS)
-def test_pooling(kernels: HostKernels, kind: str, case: tuple[tuple[int, int], ...]) -> None:
+def test_pooling(kernels: HostKernels, kind: str, case: tuple[Any, ...]) -> None:
     """Of equal numbers torch takes the first, of NaN the last, and of a window of -infinity the first."""
-    size, kernel, stride, padding = case
-    memory = Memory()
+    size, kernel, stride, padding, dilation, ceil_mode = case
     plain = np.round(2*numbers(kind, (2, 3, *size), 1))
     odd = plain.copy()
     odd[0, 0, 2:4, 1:4], odd[0, 1, 1, 1], odd[1, 1, 2, 2] = np.nan, -np.inf, np.inf
     odd[1, 2] = -np.inf
-    for name, values in (("avg", plain), ("max", plain), ("max", odd)):
-        x = wide(values)
-        pool = functional.avg_pool2d if name == "avg" else functional.max_pool2d
-        right = pool(x, kernel, stride, padding)
-        given, dy = memory.put(values), memory.put(numbers(kind, tuple(right.shape), 2))
-        right.backward(torch.tensor(dy.astype(np.float64)))
-        y, dx = memory.out(dy.shape, dy.dtype), memory.out(values.shape, dy.dtype)
-        settings = i8(size[1], size[0], dy.shape[3], dy.shape[2], *kernel, *stride, *padding)
-        kernels.launch(f"cnn_{name}_pool_{kind}", 2, np.int64(y.size), given, y, *settings)
-        assert ulps(y, right) <= 0.5
-        read = [given] if name == "max" else []
-        kernels.launch(f"cnn_{name}_pool_backward_{kind}", 2, np.int64(dx.size), *read, dy, dx, *settings)
-        assert x.grad is not None and ulps(dx, x.grad, 4.0) <= 1
+    for values in (plain, odd):
+        check(kernels, kind, values, "max", lambda x: functional.max_pool2d(
+            x, kernel, stride, padding, dilation, ceil_mode), (*kernel, *stride, *padding, *dilation))
+    for divisor, options in DIVISORS:
+        check(kernels, kind, plain, "avg", lambda x, options=options: functional.avg_pool2d(
+            x, kernel, stride, padding, ceil_mode, **options), (*kernel, *stride, *padding), np.float64(divisor))
+
+
+@looped("output_size", [(3, 2), (7, 6), (5, 9)])
+@looped("kind", KINDS)
+def test_adaptive_maxima(kernels: HostKernels, kind: str, output_size: tuple[int, int]) -> None:
+    """Their windows are those of a kernel of 0."""
+    check(kernels, kind, np.round(2*numbers(kind, (2, 3, 7, 6), 1)), "max",
+          lambda x: functional.adaptive_max_pool2d(x, output_size), (0, 0, 1, 1, 0, 0, 1, 1))
+
+
+def check(kernels: HostKernels, kind: str, values: np.ndarray, name: str,
+          pool: Callable[[torch.Tensor], torch.Tensor], settings: tuple[int, ...], *reals: np.float64) -> None:
+    """Both passes of a pooling beside torch."""
+    memory = Memory()
+    x = wide(values)
+    right = pool(x)
+    given, dy = memory.put(values), memory.put(numbers(kind, tuple(right.shape), 2))
+    right.backward(torch.tensor(dy.astype(np.float64)))
+    y, dx = memory.out(dy.shape, dy.dtype), memory.out(values.shape, dy.dtype)
+    rest = (*i8(values.shape[3], values.shape[2], dy.shape[3], dy.shape[2], *settings), *reals)
+    kernels.launch(f"cnn_{name}_pool_{kind}", 2, np.int64(y.size), given, y, *rest)
+    assert ulps(y, right) <= 0.5
+    read = [given] if name == "max" else []
+    kernels.launch(f"cnn_{name}_pool_backward_{kind}", 2, np.int64(dx.size), *read, dy, dx, *rest)
+    assert x.grad is not None and ulps(dx, x.grad, 4.0) <= 1
     memory.check()
 
 #: torch's call, the rule's number, and its settings for height and width

@@ -6,9 +6,11 @@ program traps
    use cnn
    implicit none
    character(len=*), parameter :: operations(*) = [character(len=64) :: &
-      & "abs", "adaptive_avg_pool2d output_size=3,3", "add", "affine scale=-0.3 shift=0.7", &
+      & "abs", "adaptive_avg_pool2d output_size=3,3", "adaptive_max_pool2d output_size=3,3", &
+      & "add", "affine scale=-0.3 shift=0.7", &
       & "amax dim=1 keepdim=1", "amin dim=1 keepdim=1", &
-      & "avg_pool2d kernel_size=2,2 stride=2,2", "batch_norm2d num_features=2", "clip min=-1 max=1", "concat", &
+      & "avg_pool2d kernel_size=2,2 stride=2,2", "batch_norm2d num_features=2", "circular_pad pad=1,1,1,1", &
+      & "clip min=-1 max=1", "concat", "constant_pad pad=1,1,1,1 value=2", "interpolate degree=3 size=18,74", &
       & "conv2d in_channels=2 out_channels=3 kernel_size=3,3", "conv_transpose2d in_channels=2 out_channels=3 "// &
       & "kernel_size=2,2", "divide", "dropout p=0.5", "dropout2d p=0.5", "elu", "exp", "flatten", "gelu", "gelu_tanh", &
       & "global_avg_pool2d", "group_norm num_groups=2 num_channels=2", "hardsigmoid", "hardswish", &
@@ -115,7 +117,7 @@ contains
       integer :: extents(4)
       extents = [37, 9, 2, 2]
       select case (kind)
-       case ("adaptive_avg_pool2d")
+       case ("adaptive_avg_pool2d", "adaptive_max_pool2d")
          extents(:2) = 3
        case ("avg_pool2d", "max_pool2d")
          extents(:2) = [18, 4]
@@ -131,9 +133,9 @@ contains
          extents(:3) = [37*9*2, 1, 1]
        case ("amax", "amin", "max", "mean", "min", "sum")
          extents(3) = 1
-       case ("reflection_pad2d", "replication_pad2d", "zero_pad2d")
+       case ("circular_pad", "constant_pad", "reflection_pad2d", "replication_pad2d", "zero_pad2d")
          extents(:2) = [39, 11]
-       case ("upsample_bilinear2d", "upsample_nearest2d")
+       case ("interpolate", "upsample_bilinear2d", "upsample_nearest2d")
          extents(:2) = [74, 18]
       end select
    end function shape_after

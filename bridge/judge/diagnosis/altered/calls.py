@@ -25,13 +25,13 @@ LONG = 80
 #: What is said of a tensor without a name
 UNNAMED = "a number"
 #: Primitives that only move numbers: what they give has the name of what they take
-MOVES = {"moved", "reshape", "transpose", "broadcast", "__getitem__", "by_terms", "windows"}
+MOVES = {"moved", "reshape", "transpose", "broadcast", "__getitem__", "by_terms", "padded", "windows"}
 #: How a call is spoken of, by its primitive; {0}, {1} are its operands
 WORDS = {
     "__add__": "{0} + {1}", "__sub__": "{0} - {1}", "__rsub__": "{1} - {0}", "__mul__": "{0} * {1}",
     "__truediv__": "{0} / {1}", "__rtruediv__": "{1} / {0}", "averaged": "the share of {0}", "squared": "{0}**2",
     "sum": "the sum of {0}", "summed_to": "the sum of {0}", "folded": "the sum of {0} over windows",
-    "gathered": "the sum of {0} over equal indices",
+    "scattered": "the sum of {0}",
     "__neg__": "-{0}", "__abs__": "|{0}|", "sqrt": "sqrt({0})", "exp": "exp({0})", "expm1": "expm1({0})",
     "log": "log({0})", "log1p": "log1p({0})", "erf": "erf({0})", "tanh": "tanh({0})", "sigmoid": "sigmoid({0})",
     "max": "the largest of {0}", "where_max": "the place of the largest of {0}", "__matmul__": "{0} @ {1}",

@@ -156,7 +156,7 @@ def joins(call: Call, extents: Extents) -> Alterations:
 def overlaps(call: Call, extents: Extents) -> Alterations:
     """Yield windows that are added to an image in another way."""
     shape, what = call.first.shape, call.first.label
-    stride, padding, image = call.arguments[:3]
+    rows, columns, image = call.arguments[:3]
     for axis in (2, 3, 4, 5):
         n, name = shape[axis], call.first.word(axis)
         for at, where in ((0, "first"), (-1, "last")):
@@ -165,8 +165,8 @@ def overlaps(call: Call, extents: Extents) -> Alterations:
                 said = f"leaves out the {where} {name}"
                 yield Alteration("part_of_batch", f"the sum of {what} over windows {said}",
                                  _keeping(keep), said)
-    inside = [np.array([i * s - p >= 0 and i * s - p + k <= size for i in range(n)])
-              for n, s, p, k, size in zip(shape[2:4], stride, padding, shape[4:6], image[2:], strict=True)]
+    inside = [np.array([min(one) >= 0 and max(one) < size for one in places])
+              for places, size in zip((rows, columns), image[2:], strict=True)]
     whole = np.outer(*inside)[None, None, :, :, None, None]
     if not whole.all():
         yield Alteration("part_of_batch", f"the sum of {what} over windows leaves out those that are partly outside",
@@ -182,36 +182,21 @@ def overlaps(call: Call, extents: Extents) -> Alterations:
 
 
 def _assigned(*, last: bool) -> Callable[..., Any]:
-    def change(method: Any, x: Bounded, stride: Any, padding: Any, shape: Any) -> Bounded:
-        p, q, r, s = x.shape[2:]
+    def change(method: Any, x: Bounded, rows: Any, columns: Any, shape: Any) -> Bounded:
+        taps = [[(np.array(one) >= 0) & (np.array(one) < n) for one in places]
+                for places, n in zip((rows, columns), shape[2:], strict=True)]
 
         def store(a: np.ndarray) -> np.ndarray:
-            image = np.zeros((*shape[:2], shape[2] + 2 * padding[0], shape[3] + 2 * padding[1]))
-            order = [(i, j) for i in range(p) for j in range(q)]
+            image = np.zeros(shape)
+            order = [(i, j) for i in range(len(rows)) for j in range(len(columns))]
             for i, j in order if last else order[::-1]:
-                there = image[:, :, i * stride[0]:i * stride[0] + r, j * stride[1]:j * stride[1] + s]
-                there[...] = np.where(a[:, :, i, j] != 0, a[:, :, i, j], there)
-            return image[:, :, padding[0]:padding[0] + shape[2], padding[1]:padding[1] + shape[3]]
+                inside = np.ix_(taps[0][i], taps[1][j])
+                there = np.ix_(np.array(rows[i])[taps[0][i]], np.array(columns[j])[taps[1][j]])
+                one = a[:, :, i, j][(..., *inside)]
+                image[(slice(None), slice(None), *there)] = np.where(one != 0, one, image[(slice(None), slice(None),
+                                                                                          *there)])
+            return image
 
         return x.moved(store)
 
     return change
-
-
-@alters("gathered")
-def of_indices(call: Call, extents: Extents) -> Alterations:
-    """Yield numbers that are sent back to the indices that they were taken from in another way."""
-    index, axis, shape = call.arguments[:3]
-    for last, where in ((True, "last"), (False, "first")):
-        def stored(method: Any, x: Bounded, *_: Any, last: bool = last) -> Bounded:
-            def store(a: np.ndarray) -> np.ndarray:
-                whole, order = np.zeros(shape), np.arange(len(index))[:: 1 if last else -1]
-                for i in order:
-                    whole[(slice(None),) * axis + (index[i],)] = a.take(i, axis)
-                return whole
-            return x.moved(store)
-
-        yield Alteration("summed_axes", f"of equal indices the {where} one is stored, and none is added", stored)
-    for by, where in ((1, "one further"), (-1, "one before")):
-        yield Alteration("index", f"the numbers are added to the index {where}",
-                         lambda method, x, *rest, by=by: shifted(method(x, *rest), axis, by))

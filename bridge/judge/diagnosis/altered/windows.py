@@ -93,6 +93,27 @@ def interpolation(call: Call, extents: Extents) -> Alterations:
         yield Alteration("index", said, of(weights), said)
 
 
+@alters("cubic_weights")
+def cubic(call: Call, extents: Extents) -> Alterations:
+    """Yield other weights of a cubic interpolation."""
+
+    def of(a: float, by: float = 0.0) -> Any:
+        def weights(method: Any, x: Bounded, length: int) -> Bounded:
+            d = np.abs(x.value[:, None] + by - np.arange(length))
+            near_one = ((a + 2) * d - (a + 3)) * d * d + 1
+            return near(x, np.where(d <= 1, near_one, np.where(d < 2, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a, 0.0)))
+        return weights
+
+    what = "the place between two pixels"
+    for a, said in ((-0.5, "a = -0.5, as in other libraries, in place of -0.75"), (-1.0, "a = -1 in place of -0.75")):
+        yield Alteration("index", f"the cubic polynomial has {said}", of(a))
+    yield Alteration("index", "the interpolation is linear", lambda method, x, length: near(
+        x, np.maximum(1 - np.abs(x.value[:, None] - np.arange(length)), 0.0)))
+    for by, said in ((1.0, "one pixel later"), (-1.0, "one pixel earlier"), (0.5, "half a pixel later"),
+                     (-0.5, "half a pixel earlier")):
+        yield Alteration("index", f"{what} is {said}", of(-0.75, by))
+
+
 @alters("resized")
 def resampling(call: Call, extents: Extents) -> Alterations:
     """Yield resamplings that leave out pixels, or read others."""
@@ -174,3 +195,36 @@ def behind(call: Call, extents: Extents) -> Alterations:
 def _reversed(method: Any, x: Bounded, others: list[Bounded], *axis: int) -> Bounded:
     parts = [x, *others][::-1]
     return method(parts[0], parts[1:], *axis)
+
+
+@alters("padded")
+def beside(call: Call, extents: Extents) -> Alterations:
+    """Yield other numbers beside those of a tensor, or on other sides."""
+    fill = call.operands[-1].number
+    for other in (0.0, 1.0, -1.0):
+        if other != fill and fill is not None:
+            yield Alteration("padding_mode", f"beside the numbers there is {other:g}, not {call.operands[-1].label}",
+                             lambda method, x, sides, number, other=other: method(x, sides, other))
+    yield Alteration("padding_mode", "what is put before and behind is exchanged",
+                     lambda method, x, sides, number: method(x, tuple(one[::-1] for one in sides), number))
+    yield Alteration("padding_mode", "beside the numbers are copies of the outermost", _outermost)
+
+
+def _outermost(method: Any, x: Bounded, sides: tuple[tuple[int, int], ...], number: float) -> Bounded:
+    kept = method(x, tuple((min(before, 0), min(behind, 0)) for before, behind in sides), number)
+    return kept.moved(lambda a: np.pad(a, [(max(before, 0), max(behind, 0)) for before, behind in sides], mode="edge"))
+
+
+@alters("scattered")
+def scattered(call: Call, extents: Extents) -> Alterations:
+    """Yield sums without what comes back from beside a tensor."""
+    places = call.arguments[0]
+    for last, where in ((False, "first"), (True, "last")):
+        def one_of(method: Any, x: Bounded, places: Any, shape: Any, last: bool = last) -> Bounded:
+            keep = [np.array([at not in (one[i + 1:] if last else one[:i]) for i, at in enumerate(one)])
+                    for one in places]
+            return method(x.moved(lambda a: a * np.prod(np.meshgrid(*keep, indexing="ij"), 0)), places, shape)
+
+        if any(len(set(one)) < len(one) for one in places):
+            yield Alteration("summed_axes", f"of the gradients of one number the {where} is stored, and none is added",
+                             one_of)

@@ -13,7 +13,7 @@ from typing import Any
 from bridge.judge.diagnosis.wrong_operations.change import Wrong
 from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm, group_norm, layer_norm
 from bridge.judge.diagnosis.wrong_operations.pointwise import add, gelu, sigmoid, softmax, tanh
-from bridge.judge.diagnosis.wrong_operations.pooling import avg_pool, global_avg_pool
+from bridge.judge.diagnosis.wrong_operations.pooling import adaptive_max, avg_pool, global_avg_pool, max_pool
 from bridge.judge.diagnosis.wrong_operations.products import conv_transpose
 from bridge.judge.diagnosis.wrong_operations.resizing import adaptive, padding, upsample
 from bridge.judge.diagnosis.wrong_operations.spline import spline
@@ -23,9 +23,10 @@ from bridge.operations.operation import Operation
 
 #: By the type of the operation in an exchange file
 _WRONG: dict[str, Callable[[Any], Wrong]] = {
-    "adaptive_avg_pool2d": adaptive, "add": add, "avg_pool2d": avg_pool, "batch_norm2d": batch_norm,
-    "conv_transpose2d": conv_transpose, "gelu": gelu, "gelu_tanh": gelu, "global_avg_pool2d": global_avg_pool,
-    "group_norm": group_norm, "layer_norm": layer_norm, "reflection_pad2d": padding, "replication_pad2d": padding,
+    "adaptive_avg_pool2d": adaptive, "adaptive_max_pool2d": adaptive_max, "add": add, "avg_pool2d": avg_pool,
+    "batch_norm2d": batch_norm, "conv_transpose2d": conv_transpose, "gelu": gelu, "gelu_tanh": gelu,
+    "global_avg_pool2d": global_avg_pool, "group_norm": group_norm, "layer_norm": layer_norm, "max_pool2d": max_pool,
+    "reflection_pad2d": padding, "replication_pad2d": padding,
     **dict.fromkeys(("conv3d", "conv_transpose3d"), convolution),
     **dict.fromkeys(("avg_pool3d", "max_pool3d"), pooling),
     **dict.fromkeys(("upsample_nearest3d", "upsample_trilinear3d"), upsample3d),

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import math
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import replace
 
 from bridge.judge.diagnosis.wrong_operations.change import Wrong, changed
-from bridge.operations.operation import Number
-from bridge.operations.pooling import AvgPool2d, GlobalAvgPool2d
+from bridge.operations.operation import Operation
+from bridge.operations.pooling import AdaptiveMaxPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d, Places
 from bridge.operations.reductions import Amax
 
 
@@ -18,17 +18,47 @@ def global_avg_pool(node: GlobalAvgPool2d) -> Wrong:
     yield "pooling", "the largest number of each channel", Amax(node.name, (2, 3), True, inputs=node.inputs)
 
 
+def max_pool(node: MaxPool2d) -> Wrong:
+    """Yield windows without holes."""
+    if node.dilation != (1, 1):
+        def dense(length: int, axis: int) -> Places:
+            return tuple(tuple(range(start, start + node.kernel_size[axis])) for start in node.starts(length, axis))
+
+        yield "pooling", f"neighbours in each window, without the dilation {node.dilation}", changed(node, places=dense)
+
+
 def avg_pool(node: AvgPool2d) -> Wrong:
-    """Yield another number to divide by at the border."""
-    if not any(node.padding):
+    """Yield other numbers to divide by."""
+    if node.divisor_override:
+        yield "pooling", "the mean of each window, without divisor_override", replace(node, divisor_override=0)
         return
+    if any(node.padding):
+        said = ("the mean of what is inside the image, without the padding" if node.count_include_pad else
+                "the mean in which the padding counts as zeros")
+        yield "pooling", said, replace(node, count_include_pad=not node.count_include_pad)
+    if node.ceil_mode or not node.count_include_pad:
+        yield "pooling", "all windows divided by the size of the kernel", replace(
+            node, divisor_override=math.prod(node.kernel_size))
 
-    def inside(x: Number, y: Number) -> Number:
-        """y by the number of elements that are inside the image."""
-        ones = x.moved(np.ones_like).windows(node.kernel_size, node.stride, node.padding, 0.0)
-        share = ones.value.sum((-2, -1)) / math.prod(node.kernel_size)
-        return y * y.moved(lambda a: np.broadcast_to(1 / share, a.shape))
 
-    yield "pooling", "the mean of what is inside the image, without the padding", changed(
-        node, forward=lambda xs, w: inside(xs[0], node.forward(xs, w)),
-        backward=lambda dy, xs, w: node.backward(inside(xs[0], dy), xs, w))
+def adaptive_max(node: AdaptiveMaxPool2d) -> Wrong:
+    """Yield other windows."""
+    size = node.output_size
+
+    def of(window: Callable[[int, int, int], range]) -> Operation:
+        return changed(node, places=lambda length, axis: _one_length(
+            [window(i, length, size[axis]) for i in range(size[axis])], length))
+
+    yield "pooling", "windows that end before floor((i + 1)*L/n), not the ceiling", of(
+        lambda i, length, n: range(i * length // n, max((i + 1) * length // n, i * length // n + 1)))
+    yield "pooling", "windows of the size and at the distance floor(L/n)", of(
+        lambda i, length, n: range(i * max(length // n, 1) % length, i * max(length // n, 1) % length
+                                   + max(length // n, 1)))
+    yield "pooling", "the first pixel of each window", of(
+        lambda i, length, n: range(i * length // n, i * length // n + 1))
+
+
+def _one_length(windows: list[range], length: int) -> Places:
+    """The same with pixels outside behind those of shorter ones."""
+    most = max(map(len, windows))
+    return tuple((*one, *[length] * (most - len(one))) for one in windows)
