@@ -5,7 +5,7 @@ module cnn_operations_volumes_pooling
    use cnn_core_backend, only : backend_type
    use cnn_core_calls, only : avg_pool_backward_call, avg_pool_call, max_pool_backward_call, max_pool_call
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : i8
+   use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : aligned, extent_of, part_of, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type
@@ -133,8 +133,8 @@ contains
       !> They, are overwritten
       type(tensor_type), intent(in) :: t
       type(error_type), allocatable, intent(out) :: error
-      call self%run(backend, max_pool_call(planes(x), self%kernel(2:), self%stride(2:), self%padding(2:), planes(t)), &
-         & error)
+      call self%run(backend, max_pool_call(planes(x), self%kernel(2:), self%stride(2:), self%padding(2:), [1, 1], &
+         & planes(t)), error)
    end subroutine max_of_planes
 
    subroutine max_forward(self, backend, operands, error)
@@ -148,7 +148,7 @@ contains
       call max_of_planes(self, backend, operands%x(1), t, error)
       if (allocated(error)) return
       call self%run(backend, max_pool_call(rows(t), [self%kernel(1), 1], [self%stride(1), 1], [self%padding(1), 0], &
-         & rows(operands%y)), error)
+         & [1, 1], rows(operands%y)), error)
    end subroutine max_forward
 
    subroutine max_backward(self, backend, operands, error)
@@ -163,10 +163,10 @@ contains
       call max_of_planes(self, backend, operands%x(1), t, error)
       if (allocated(error)) return
       call self%run(backend, max_pool_backward_call(rows(t), rows(operands%dy), [self%kernel(1), 1], &
-         & [self%stride(1), 1], [self%padding(1), 0], rows(dt)), error)
+         & [self%stride(1), 1], [self%padding(1), 0], [1, 1], rows(dt)), error)
       if (allocated(error)) return
       call self%run(backend, max_pool_backward_call(planes(operands%x(1)), planes(dt), self%kernel(2:), &
-         & self%stride(2:), self%padding(2:), planes(operands%dx(1))), error)
+         & self%stride(2:), self%padding(2:), [1, 1], planes(operands%dx(1))), error)
    end subroutine max_backward
 
    subroutine avg_forward(self, backend, operands, error)
@@ -178,10 +178,10 @@ contains
       type(tensor_type) :: t
       t = between(operands%scratch, 0, operands%x(1), operands%y)
       call self%run(backend, avg_pool_call(planes(operands%x(1)), self%kernel(2:), self%stride(2:), &
-         & self%padding(2:), planes(t)), error)
+         & self%padding(2:), product(real(self%kernel(2:), dp)), planes(t)), error)
       if (allocated(error)) return
       call self%run(backend, avg_pool_call(rows(t), [self%kernel(1), 1], [self%stride(1), 1], [self%padding(1), 0], &
-         & rows(operands%y)), error)
+         & real(self%kernel(1), dp), rows(operands%y)), error)
    end subroutine avg_forward
 
    subroutine avg_backward(self, backend, operands, error)
@@ -193,10 +193,10 @@ contains
       type(tensor_type) :: dt
       dt = between(operands%scratch, 1, operands%dx(1), operands%dy)
       call self%run(backend, avg_pool_backward_call(rows(operands%dy), [self%kernel(1), 1], [self%stride(1), 1], &
-         & [self%padding(1), 0], rows(dt)), error)
+         & [self%padding(1), 0], real(self%kernel(1), dp), rows(dt)), error)
       if (allocated(error)) return
       call self%run(backend, avg_pool_backward_call(planes(dt), self%kernel(2:), self%stride(2:), self%padding(2:), &
-         & planes(operands%dx(1))), error)
+         & product(real(self%kernel(2:), dp)), planes(operands%dx(1))), error)
    end subroutine avg_backward
 
 end module cnn_operations_volumes_pooling
