@@ -86,7 +86,7 @@ def volumes() -> nn.Module:
 
 IMAGE = (2, 2, 6, 6)
 READ: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], set[str]]] = {
-    "volumes": (volumes, (2, 1, 4, 4, 4), {"aten", "reshape", "batch_norm2d"}),
+    "volumes": (volumes, (2, 1, 4, 4, 4), {"conv3d", "batch_norm2d", "conv_transpose3d"}),
     "recurrent": (Recurrent, (3, 5, 3), {"aten", "linear"}),
     "overwritten": (lambda: Written(overwritten, a=conv(2, 2)), IMAGE, {"aten", "conv2d"}),
     "both outputs": (lambda: Written(largest, a=conv(2, 2)), IMAGE, {"aten", "conv2d"}),

@@ -252,7 +252,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "running statistics": (lambda: nn.Sequential(conv(2, 2), nn.InstanceNorm2d(2, track_running_stats=True)),
                            r"instance_norm: track_running_stats True, supported is False \(layer '1', InstanceNorm2d"),
     "a chunk": (of_one(lambda m, x: 2 * m.a(x).chunk(2, 0)[1]), "a part of the images"),
-    "three dimensions": (lambda: nn.Sequential(nn.Conv3d(2, 2, 1)), r"conv3d: .*\(layer '0', Conv3d\)"),
+    "three dimensions": (lambda: nn.Sequential(nn.LPPool3d(2, 2)), r"layer '0', LPPool3d"),
     "counter": (of_one(lambda m, x: m.a(x) * 2 if setattr(m, "calls", m.calls + 1) is None else x, calls=3),
                 "changes the attribute 'calls' from 3 to "),
     "parallel": (lambda: nn.DataParallel(nn.Sequential(conv(2, 2))), r"a DataParallel around .*its \.module"),
