@@ -47,7 +47,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "call": ("another function, which exchange files do not have", r"which is no operation of exchange files"),
     "option": ("an option that they do not have: `alpha`, `rounding_mode`, `dtype`, `weight`, another `dim`, "
                "`reduction` or padding, another mode or size of signals and volumes, a tensor for a number",
-               r"with other arguments than supported|(is|are) supported|supported is one tensor|unknown attribute|^reduction: 'none'"),
+               r"with other arguments than supported|(is|are) supported|supported is one tensor|unknown attribute"
+               r"|^reduction: 'none'"),
     "below 0": ("a hyperparameter below 0, which is PyTorch's to try", r"numbers? from 0 on"),
     "nothing": ("the identity: no layer is left", r"has no layers that exchange files know"),
     "shape": ("inputs of other numbers of dimensions than the operation takes here", r"expected (a shape|shapes) \("
