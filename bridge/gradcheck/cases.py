@@ -173,7 +173,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "group_norm": (Setup(GroupNorm("it", 2, 4), (FEW,)),
                    Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
     "interpolate": (
-        Setup(Interpolate("it", 3, (7, 9)), ((1, 2, 4, 5),)),
+        Setup(Interpolate("it", 3, (9, 3)), ((2, 3, 4, 5),)),
         Setup(Interpolate("it", 3, (9, 3), align_corners=True), ((2, 3, 4, 5),), about="cubic, align_corners"),
         Setup(Interpolate("it", 1, scale_factor=(0.6, 1.7)), ((2, 3, 6, 5),), about="linear"),
         Setup(Interpolate("it", 1, (7, 3), align_corners=True), ((2, 3, 4, 5),), about="linear, align_corners"),
