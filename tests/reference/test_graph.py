@@ -162,8 +162,8 @@ def test_what_is_refused() -> None:
         (lambda _, x, y: functional.pad(y, (1, 1), "circular"), "mode=circular, value=None, pad=(1, 1); supported are"),
         (lambda _, x, y: functional.pad(y, (1, 1), value=2.0), "value=2.0"),
         (lambda _, x, y: functional.pad(y, (1, -1)), "padding (1, -1, 0, 0) found, four integers from 0 on are"),
-        (lambda _, x, y: functional.interpolate(y, scale_factor=2, mode="bicubic"), "mode bicubic found, nearest or"),
-        (lambda _, x, y: functional.interpolate(y, scale_factor=1.5, mode="bilinear"), "scale_factor 1.5 found, integ"),
+        (lambda _, x, y: functional.interpolate(y, scale_factor=2, mode="area"), "mode area found, nearest or"),
+        (lambda _, x, y: functional.interpolate(y, scale_factor=1.5, antialias=True), "antialias, or mode"),
         (lambda _, x, y: functional.dropout(y, 1.0), "p 1.0 found, less than 1 is supported"),
     ):
         with pytest.raises(InputError) as error:
