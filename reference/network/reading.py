@@ -84,7 +84,8 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
                     raise
                 return _as_calls(module, example, refused, integers)
         if example is not None and len(example) == VOLUMES and any(_is_of_any(layer) for _, layer in layers):
-            return _exported(module, shapes, (max(2, example[0]), *example[1:]), InputError("an nn.Upsample"))
+            unclear = InputError("an Upsample by one number for all sides, of volumes three are supported by torch.fx")
+            return _exported(module, shapes, (max(2, example[0]), *example[1:]), unclear)
         prove(_copy(module), layers, shapes(layers))
     return layers
 

@@ -9,7 +9,7 @@ Two questions, kept apart because together they separate faults of the optimiser
   learning rate hides the gradient behind the last digit of the weights: where that digit is more than a quarter
   of the bound, agreement proves nothing.
 
-Every optimiser here moves the weights by ``w1 = w - lr*d``; `bridge.judge.oracle.sgd` and `bridge.judge.oracle.adam`
+Every optimiser here moves the weights by ``w1 = w - lr*d``; the modules of `bridge.judge.oracle.optimizers`
 have its direction d. The order of operations is the candidate's business. Allowed for are, besides the roundings of d
 (u is the unit roundoff, settings may be rounded too):
 
@@ -29,9 +29,9 @@ from typing import Protocol
 import numpy as np
 
 from bridge.exchange.optimizers import Adam, Optimizer, Sgd
-from bridge.judge.oracle.adam import Moments
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.sgd import Momentum
+from bridge.judge.oracle.optimizers.adam import Moments
+from bridge.judge.oracle.optimizers.sgd import Momentum
 
 Array = np.ndarray
 

@@ -17,7 +17,7 @@ from bridge.judge.measure.file_pair import open_pair
 from bridge.judge.measure.findings import Comparison
 from bridge.judge.measure.updates import UpdateCheck
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.sgd import lost_of_direction
+from bridge.judge.oracle.optimizers.sgd import lost_of_direction
 from bridge.judge.oracle.update import taken
 from bridge.validate.self_test.candidate import train
 from bridge.validate.self_test.operations import Operations

@@ -12,8 +12,8 @@ import torch
 from bridge.exchange.optimizers import Adam, AdamW
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.oracle import update
-from bridge.judge.oracle.adam import Moments, Rule
 from bridge.judge.oracle.error_model import Arithmetic
+from bridge.judge.oracle.optimizers.adam import Moments, Rule
 
 ARITHMETIC = Arithmetic(2.0**-24)
 F = np.float32

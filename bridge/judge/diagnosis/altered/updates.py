@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The rules of optimisers as formulas whose calls can be altered.
 
-The oracle's rules (`bridge.judge.oracle.sgd`, `bridge.judge.oracle.adam`) have bounds for every order of operations;
+The oracle's rules (`bridge.judge.oracle.optimizers`) have bounds for every order of operations;
 these have the usual order, and the oracle's bound on top. A mistake is made at every step alike.
 """
 

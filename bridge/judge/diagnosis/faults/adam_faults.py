@@ -11,9 +11,9 @@ from bridge.exchange.optimizers import Adam, AdamW
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, hypothesis
 from bridge.judge.diagnosis.predictions.operations import Given
 from bridge.judge.diagnosis.predictions.updating import Updating
-from bridge.judge.oracle.adam import Moments, Rule
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.sgd import Bounded
+from bridge.judge.oracle.optimizers.adam import Moments, Rule
+from bridge.judge.oracle.optimizers.sgd import Bounded
 
 Array = np.ndarray
 

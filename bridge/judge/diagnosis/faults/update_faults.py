@@ -18,8 +18,8 @@ from bridge.judge.diagnosis.predictions.operations import Given
 from bridge.judge.diagnosis.predictions.updating import Updating
 from bridge.judge.oracle import update
 from bridge.judge.oracle.error_model import Arithmetic
+from bridge.judge.oracle.optimizers.sgd import Momentum
 from bridge.judge.oracle.reduced_precision import round_fraction
-from bridge.judge.oracle.sgd import Momentum
 
 Array = np.ndarray
 

@@ -12,7 +12,7 @@ from bridge.exchange.optimizers import Optimizer
 from bridge.judge.diagnosis.predictions.operations import Given
 from bridge.judge.oracle import update
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.sgd import Momentum
+from bridge.judge.oracle.optimizers.sgd import Momentum
 
 Array = np.ndarray
 

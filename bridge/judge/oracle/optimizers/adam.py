@@ -28,7 +28,7 @@ import numpy as np
 
 from bridge.exchange.optimizers import Adam, AdamW, Optimizer
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.sgd import Bounded, lost_of_direction, where_any, with_decay
+from bridge.judge.oracle.optimizers.sgd import Bounded, lost_of_direction, where_any, with_decay
 
 Array = np.ndarray
 
