@@ -151,6 +151,14 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
     x = known[i]
     if rng.random() < 0.3:
         return Layer(str(rng.choice(list(JOINS))), {}, (i, j))
+    turn = rng.random()
+    if x.ndim == 4 and turn < 0.08 and x.shape[2] > 1:
+        return Layer("reshape", {"shape": (x.shape[1], *_factors(rng, x.shape[2]), x.shape[3])}, (i,))
+    if x.ndim not in (2, 4) and turn < 0.3:
+        return Layer("reshape", {"shape": (x.shape[1], math.prod(x.shape[2:-1]), x.shape[-1])}, (i,))
+    if x.ndim == 5 and turn < 0.9:
+        every = _of_volumes(rng, x)
+        return Layer(*every[int(rng.integers(len(every)))], (i,), bool(rng.random() < 0.1))
     flat: list[Kind] = [
         *((kind, _settings_of(rng, kind)) for kind in pointwise.LAYERS), *_reductions(rng, x), *_orders(rng, x),
         *_moves(rng, x),
@@ -184,11 +192,39 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
         ("AdaptiveAvgPool2d", {"output_size": 1}), ("AdaptiveAvgPool2d", {"output_size": _pair(rng, 1, 5)}),
         ("Flatten", {}), ("Upsample", scale),
         ("Upsample", scale | {"mode": "bilinear", "align_corners": bool(rng.integers(2))}),
+        ("Upsample", {"size": _pair(rng, 1, 12), "mode": str(rng.choice(["nearest", "bilinear", "bicubic"]))}),
+        ("ConstantPad", {"pad": tuple(int(n) for n in rng.integers(-1, 3, 4)), "value": float(rng.choice([0.0, 0.5]))}),
+        ("CircularPad", {"pad": tuple(int(n) for n in rng.integers(-1, 3, 4))}),
         (str(rng.choice(["ZeroPad2d", "ReflectionPad2d", "ReplicationPad2d"])), sides)]
     every = flat + image if x.ndim == 4 else flat
     kind, options = every[int(rng.integers(len(every)))]
     # What nothing is computed of takes the network's input, which says how many images there are
     return Layer(kind, options, (0 if kind == "Parameter" else i,), bool(rng.random() < 0.1))
+
+
+def _factors(rng: np.random.Generator, n: int) -> tuple[int, int]:
+    """Two numbers whose product this is."""
+    one = int(rng.choice([i for i in range(1, n + 1) if n % i == 0]))
+    return one, n // one
+
+
+def _of_volumes(rng: np.random.Generator, x: torch.Tensor) -> list[Kind]:
+    """What images (n, c, d, h, w) have of their own."""
+    channels = x.shape[1]
+    sides = {"kernel_size": _triple(rng, 1, 4), "stride": _triple(rng, 1, 3), "padding": _triple(rng, 0, 2)}
+    few = {"in_channels": channels, "out_channels": int(rng.integers(1, 5)), "bias": bool(rng.integers(2))}
+    scale = {"scale_factor": _triple(rng, 1, 3)}
+    return [
+        ("Conv3d", few | sides | {"dilation": _triple(rng, 1, 3)}), ("ConvTranspose3d", few | sides),
+        ("MaxPool3d", {"kernel_size": _triple(rng, 1, 3), "stride": _triple(rng, 1, 3)}),
+        ("AvgPool3d", {"kernel_size": _triple(rng, 1, 3), "stride": _triple(rng, 1, 3)}),
+        ("AdaptiveAvgPool3d", {"output_size": _triple(rng, 1, 4)}), ("Upsample", scale),
+        ("Upsample", scale | {"mode": "trilinear", "align_corners": bool(rng.integers(2))}),
+        ("BatchNorm3d", {"num_features": channels, "eps": 1e-3, "momentum": 0.3}), ("GroupNorm", _groups(rng, x))]
+
+
+def _triple(rng: np.random.Generator, low: int, high: int) -> tuple[int, int, int]:
+    return (*_pair(rng, low, high), int(rng.integers(low, high)))
 
 
 def _settings_of(rng: np.random.Generator, kind: str) -> dict[str, Any]:
@@ -240,7 +276,9 @@ def _moves(rng: np.random.Generator, x: torch.Tensor) -> Iterator[Kind]:
     yield "Expand", {"shape": tuple(int(rng.integers(1, 4)) if m == 1 else -1 for m in x.shape[1:])}
     yield "IndexSelect", {"dim": axis, "indices": tuple(int(i) for i in rng.integers(0, n, rng.integers(1, 2 * n + 1)))}
     yield "Parameter", {"shape": tuple(x.shape[1:])}
-    yield "windows", {"shape": tuple(x.shape[1:]), "dim": int(rng.integers(1, x.ndim))}
+    # Of one number a normalisation leaves its rounding alone
+    dim = int(rng.integers(1, x.ndim))
+    yield "windows", {"shape": tuple(x.shape[1:]), "dim": dim if math.prod(x.shape[1 + dim:]) > 1 else 1}
     if x.ndim == 4:
         yield "PixelShuffle", {"upscale_factor": 2}
         yield "PixelUnshuffle", {"downscale_factor": 2}
