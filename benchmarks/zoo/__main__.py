@@ -88,8 +88,9 @@ def document(found: list[Found], versions: dict[str, str]) -> str:
 `python -m benchmarks.zoo` asks of {total['networks']} networks of public packages, small ones on small images,
 whether they are read, judged and trained. Weights are drawn by a seed, and nothing else is random. A network is
 *judged* where a right program, PyTorch's in float64 written as float32, is RIGHT. It is *trained* where the
-library's outputs in training and evaluation, and the parameters after a step, are PyTorch's to 1e-4 of the largest
-number. Operations that the table lacks have [estimated bounds](numerics.md#operations-that-the-table-lacks).
+library's outputs in training and evaluation in float32, and parameters, buffers and outputs after a step in float64,
+are PyTorch's to 1e-4 of the largest number. Operations that the
+table lacks have [estimated bounds](numerics.md#operations-that-the-table-lacks).
 
 Judged: {total['judged']} of {total['networks']}. Trained: {total['trained']} of {total['networks']}.
 

@@ -90,14 +90,15 @@ def _timm() -> Iterator[Entry]:
         fastvit_t8 poolformer_s12 selecsls42 cspresnet50 darknet17 vovnet39a densenet121
         nf_resnet26 hgnetv2_b0 pvt_v2_b0 shvit_s1 efficientvit_b0 efficientvit_m0 repvit_m0_9 lambda_resnet26t"""
     for name in plain.split():
-        yield Entry("timm", "create_model", (name,), {"num_classes": 4})
+        more: dict[str, Any] = {"drop_rate": 0.0} if "ghostnet" in name else {}
+        yield Entry("timm", "create_model", (name,), {"num_classes": 4, **more})
     sized = {
         "vit_tiny_patch16_224": 32, "deit_tiny_patch16_224": 32, "xcit_nano_12_p16_224": 32, "mixer_s32_224": 32,
         "beit_base_patch16_224": 32, "resmlp_12_224": 32, "gmixer_12_224": 32, "gmlp_ti16_224": 32,
         "cait_xxs24_224": 32, "swin_tiny_patch4_window7_224": 56, "visformer_tiny": 64,
         "eva02_tiny_patch14_224": 28, "efficientformerv2_s0": 64}
     for name, size in sized.items():
-        more: dict[str, Any] = {"img_size": size}
+        more = {"img_size": size}
         more |= {"drop_path_rate": 0.0} if name.startswith(("swin", "efficientformer")) else {}
         depth: dict[str, Any] = {"depth": 2} if name.startswith(("vit", "deit", "beit", "cait", "xcit", "eva")) else {}
         depth |= {"embed_dim": 48, "num_heads": 3} if name.startswith("beit") else {}

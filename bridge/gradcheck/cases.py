@@ -143,7 +143,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
        if issubclass(OPERATIONS[kind], Pointwise)},
     "adaptive_avg_pool2d": (Setup(AdaptiveAvgPool2d("it", (5, 7)), ((2, 3, 8, 6),)),),
     "adaptive_avg_pool3d": (Setup(AdaptiveAvgPool3d("it", (3, 5, 2)), ((2, 2, 5, 4, 3),)),),
-    "adaptive_max_pool2d": (Setup(AdaptiveMaxPool2d("it", (2, 4)), ((1, 2, 5, 6),), distinct),),
+    "adaptive_max_pool2d": (Setup(AdaptiveMaxPool2d("it", (4, 5)), ((1, 2, 5, 6),), distinct),),
     "add": _arithmetic(Add),
     "amax": (Setup(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
     "amin": (Setup(Amin("it", (2,)), ((2, 3, 4, 2),), distinct),
@@ -188,7 +188,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
                    Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
     "index_select": (Setup(IndexSelect("it", -2, (2, 0, 1, 2, 2)), (IMAGE,)),),
     "interpolate": (
-        Setup(Interpolate("it", 3, (9, 3)), ((2, 3, 4, 5),)),
+        Setup(Interpolate("it", 3, (3, 7)), ((1, 2, 4, 5),)),
         Setup(Interpolate("it", 3, (9, 3), align_corners=True), ((2, 3, 4, 5),), about="cubic, align_corners"),
         Setup(Interpolate("it", 1, scale_factor=(0.6, 1.7)), ((2, 3, 6, 5),), about="linear"),
         Setup(Interpolate("it", 1, (7, 3), align_corners=True), ((2, 3, 4, 5),), about="linear, align_corners"),
@@ -205,7 +205,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
             Setup(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
     "max_pool2d": (
         Setup(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),
-        Setup(MaxPool2d("it", (3, 2), (2, 3), (0, 1), ceil_mode=True), ((1, 2, 6, 5),), distinct, "ceil_mode"),
+        Setup(MaxPool2d("it", (2, 2), (3, 2), (0, 1), ceil_mode=True), ((1, 2, 6, 5),), distinct, "ceil_mode"),
         Setup(MaxPool2d("it", (2, 3), (1, 2), (1, 0), (3, 2)), ((1, 2, 4, 7),), distinct, "dilation")),
     "max_pool3d": (Setup(MaxPool3d("it", (2, 3, 2), (1, 2, 2), (1, 1, 0)), ((1, 2, 3, 6, 4),), distinct),),
     "mean": (Setup(Mean("it", (0, 2), True), (IMAGE,)),),

@@ -22,7 +22,7 @@ from bridge.judge.measure.outcome import Outcome
 from bridge.operations import OPERATIONS
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.networks.moves import MOVES
+from tests.helpers.networks.moves import OF_OWN_TESTS
 from tests.helpers.tiers import deep
 from tests.helpers.torch_graphs import (
     Activations,
@@ -120,7 +120,7 @@ def test_networks_of_all_operations_are_right(everything: Path, tmp_path: Path, 
             (Reduced, 8)))]
     fixtures += [export(tmp_path / f"{network.__name__}.h5", ExportSettings(model=network, **SETTINGS)).path
                  for network in (Evaluated, Dropped, Pooled, Activations, Gated, Kan)]
-    assert {kind for fixture in fixtures for kind in kinds(fixture)} == set(OPERATIONS) - MOVES
+    assert {kind for fixture in fixtures for kind in kinds(fixture)} == set(OPERATIONS) - OF_OWN_TESTS
     for number, fixture in enumerate(fixtures):
         for precision in precisions(number, every):
             result = tmp_path / "r.h5"
@@ -272,7 +272,7 @@ def narrower(file: h5py.File) -> None:
 
 
 @pytest.mark.parametrize(("edit", "message"), [
-    (attribute("layers/conv1", "type", "conv3d"), "layer conv1 has type conv3d, which is no operation"),
+    (attribute("layers/conv1", "type", "conv4d"), "layer conv1 has type conv4d, which is no operation"),
     (attribute("layers/conv1", "type", 3), "attribute type of /model/layers/conv1 is not one text"),
     (attribute("layers/conv1", "index", 7), "model: layer conv1 has index 7.0, expected 0, 1, 2, ..., each once"),
     (attribute("layers/conv1", "index", 1), ", expected 0, 1, 2, ..., each once"),

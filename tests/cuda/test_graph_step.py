@@ -19,7 +19,7 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.cuda.children import environment
 from tests.helpers.loops import looped
-from tests.helpers.networks.moves import MOVES
+from tests.helpers.networks.moves import OF_OWN_TESTS
 from tests.helpers.torch_graphs import (
     Activations,
     Attention,
@@ -112,4 +112,4 @@ def test_no_operation_is_left_out(tmp_path: Path) -> None:
             found |= {layer.attrs["type"] for layer in file["model/layers"].values()}
         (tmp_path / "f.h5").unlink()
     # What torch.export alone reads is trained in tests/parity/test_many_dimensions.py
-    assert found == set(OPERATIONS) - MOVES
+    assert found == set(OPERATIONS) - OF_OWN_TESTS

@@ -61,7 +61,7 @@ def attribute(layer: str, name: str, value: object) -> Callable[[h5py.File], Non
 
 
 @pytest.mark.parametrize(("edit", "message"), [
-    (attribute("layers/conv", "type", "conv3d"), "model: layer conv has type 'conv3d', expected one of abs, "),
+    (attribute("layers/conv", "type", "conv4d"), "model: layer conv has type 'conv4d', expected one of abs, "),
     (attribute("layers/conv", "type", None), "model: layer conv has type None, expected one of "),
     (attribute("layers/conv", "index", 7), "model: the layers' index are [1, 2, 3, 4, 7], expected 0, 1, 2, ..."),
     (attribute("layers/conv", "index", "x"), "model: layer conv has index 'x', expected a number from 0 on"),

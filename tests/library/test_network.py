@@ -213,7 +213,8 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
     """By its type and the hyperparameters of a file, with what it learns drawn or 1 and 0."""
     settings = {
         "avg_pool2d": "kernel_size=2,2 stride=2,2", "batch_norm2d": "num_features=2", "dropout": "p=0.5",
-        "dropout2d": "p=0.5", "adaptive_avg_pool2d": "output_size=4,5",
+        "dropout2d": "p=0.5", "adaptive_avg_pool2d": "output_size=4,5", "adaptive_max_pool2d": "output_size=4,5",
+        "constant_pad": "pad=1,-2,0,1 value=0.5", "circular_pad": "pad=1,1", "interpolate": "degree=3 size=4,7",
         "conv2d": "in_channels=2 out_channels=3 kernel_size=2,3", "linear": "in_features=6 out_features=4 bias=0",
         "conv_transpose2d": "in_channels=2 out_channels=3 kernel_size=2,3", "leaky_relu": "negative_slope=0.5",
         "group_norm": "num_groups=1 num_channels=2 eps=0.1", "layer_norm": "normalized_shape=6,6 bias=0",

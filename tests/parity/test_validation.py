@@ -19,7 +19,7 @@ from bridge.validate import cross_check
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.judged.opened import runs_of, with_pair
-from tests.helpers.networks.moves import MOVES
+from tests.helpers.networks.moves import OF_OWN_TESTS
 from tests.helpers.networks.parity_tools import LARGE
 from tests.helpers.torch_graphs import Whole
 
@@ -72,7 +72,7 @@ def test_every_operation_in_one_network(device: str, tmp_path: Path) -> None:
     assert comparison.steps == 10
     assert all(one.name.startswith("update/") and one.measured and not one.hidden for one in comparison.not_judged)
     assert comparison.model is not None
-    assert {layer.kind for layer in comparison.model.layers} == set(OPERATIONS) - MOVES
+    assert {layer.kind for layer in comparison.model.layers} == set(OPERATIONS) - OF_OWN_TESTS
 
 
 @pytest.mark.deep

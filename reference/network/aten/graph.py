@@ -11,6 +11,7 @@ Source: torch.export, https://docs.pytorch.org/docs/stable/export.html
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,7 @@ class _Reader:
             if layer is None:
                 self._writer.base = f"{of.name}.shared"
                 layer = written(self._writer, Expression(torch.ops.aten.alias.default, [of], {}, of.value), self._real)
+                layer = dataclasses.replace(layer, plain=True) if isinstance(layer, Tensor) else layer
                 self._shared.append((layer, of.value))
             self._values[node] = layer
 
@@ -202,9 +204,12 @@ class _Reader:
         overwritten = rule_of(node.target)[1]
         if overwritten and isinstance(args[0], Stored):
             raise UnsupportedError(f"it changes '{args[0].name}'")
+        has_images = any(isinstance(one, Tensor) and not one.plain for one in shared.leaves((args, kwargs)))
         args, kwargs = torch.utils._pytree.tree_map(_as_taken, (args, kwargs))
         found = expressed(functional(node.target) or node.target, args, kwargs, node.meta.get("val"))
         made = written(self._writer, found, self._real)
+        if isinstance(made, Tensor) and not has_images:
+            made = dataclasses.replace(made, plain=True)
         if overwritten:
             self._overwrite(node.args[0], made)  # type: ignore[arg-type]
         return made
@@ -244,6 +249,8 @@ class _Reader:
             raise UnsupportedError(f"it changes '{args[0].name}'")
         check_type(node)
         check_rank(node, args)
+        if any(isinstance(one, Tensor) and one.plain for one in shared.leaves((args, kwargs))):
+            raise UnsupportedError("it takes a tensor without images")
         if self._foreign and not _is_real(node):
             raise UnsupportedError("it gives no real numbers")
         found = self._write(node, rule, args, kwargs)

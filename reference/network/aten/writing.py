@@ -50,6 +50,7 @@ class Tensor:
     integers : the element type of an input that is none of real numbers
     images : whether one of its dimensions are the images; else all of them share it
     axis : which dimension they are; the layer's output has them first, and the others in this order
+    plain : it is what calls of ATen give of parameters alone, and has no images
     whole : the shape whose first dimensions are one in `shape`; `axis` is of it
     """
 
@@ -58,6 +59,7 @@ class Tensor:
     integers: torch.dtype | None = None
     images: bool = True
     axis: int = 0
+    plain: bool = False
     whole: Shape | None = None
 
 

@@ -106,7 +106,7 @@ FIXTURES: list[tuple[str, Spoil, tuple[str, ...]]] = [
     ("no layers", put("model/layers", lambda file, name: file.create_group(name)), ("layers",)),
     ("layer is a number", put("model/layers/relu1", lambda file, name: file.__setitem__(name, 1.0)), ("relu1",)),
     ("layer has a member", lambda file: file.create_group("model/layers/relu1/x"), ()),
-    ("layer unknown", layer("relu1", "type", "conv3d"), ("conv3d",)),
+    ("layer unknown", layer("relu1", "type", "conv4d"), ("conv4d",)),
     ("layer without type", layer("relu1", "type", None), ("type",)),
     ("layer without index", layer("relu1", "index", None), ("index",)),
     ("index twice", layer("relu1", "index", 0), ("index",)),

@@ -2,5 +2,9 @@
 """Operations that only move numbers, which torch.export alone reads, and some of tests/parity/test_window_settings.py.
 """
 
+from bridge.operations.table import rows
+
 MOVES = {"adaptive_max_pool2d", "circular_pad", "constant_pad", "expand", "flip", "index_select", "interpolate",
          "permute", "pixel_shuffle", "pixel_unshuffle", "roll", "slice"}
+#: And those of networks that have tests of their own: tests/parity/{test_volumes,test_shared_operands}.py
+OF_OWN_TESTS = MOVES | {"parameter", *rows("volumes")}
