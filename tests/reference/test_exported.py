@@ -18,7 +18,7 @@ from bridge.train.configuration import Configuration
 from reference.cli import main
 from reference.errors import InputError
 from reference.network.hyperparameters import hyperparameters
-from reference.network.layers import Layers
+from reference.network.layers import Layers, run
 from reference.network.reading import read
 from tests.helpers.networks.exported_networks import NETWORKS, Attention, Written, conv
 
@@ -154,6 +154,20 @@ def test_one_of_several_outputs_is_chosen() -> None:
             read(Several(), lambda _: [SHAPE], SHAPE, output=which)
     module = Written(lambda m, x: [m.a(x) * 2], a=conv(2, 2))
     assert [name for name, _ in read(module, lambda _: [SHAPE], SHAPE)][-2:] == ["a", "mul"]
+
+
+def test_the_gradient_of_a_norm_of_nothing_is_nothing() -> None:
+    module = Written(lambda m, x: m.a(x) / (m.a2(x).norm(dim=1, keepdim=True) + 1), a=conv(2, 2), a2=conv(2, 2))
+    layers = layers_of(module)
+    assert [hyperparameters(*one)[0] for one in layers if one[0].startswith("linalg")] == [
+        "square", "sum", "clip", "sqrt"]
+    x = torch.zeros(2, 2, 4, 4, requires_grad=True)
+    for _, layer in layers:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    *_, (_, y) = run(layers, x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    assert slope.isfinite().all() and y.abs().max() == 0
 
 
 def test_infinite_numbers_are_no_parameter() -> None:

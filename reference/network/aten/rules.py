@@ -159,11 +159,12 @@ def variance(w: Writer, x: Tensor, dim: Any = None, unbiased: bool | None = None
 
 
 def norm(w: Writer, x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, **named: Any) -> Tensor:
-    """The root of the sum of squares."""
+    """The root of the sum of squares, whose gradient at 0 is 0; a sum is at least the smallest number of float32."""
     only("ord", order, 2, 2.0)
     square = w.add(pointwise.LAYERS["square"][0](), [x], x.shape, "square")
     found = reduced("sum")(w, square, list(range(1, len(x.shape))) if dim is None else dim, keepdim)
     w.rewritten()
+    found = w.add(pointwise.Clip(2.0**-126), [found], found.shape, "clip")
     return w.add(pointwise.LAYERS["sqrt"][0](), [found], found.shape, "root")
 
 
