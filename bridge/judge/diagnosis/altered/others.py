@@ -113,7 +113,9 @@ def along_other_axes(right: Operation, shape: tuple[int, ...]) -> Others:
     rank = len(shape)
     for axes in itertools.combinations(range(rank), 2) if len(right.inputs) < 2 and not right.has_mask else ():
         order = tuple({axes[0]: axes[1], axes[1]: axes[0]}.get(i, i) for i in range(rank))
-        if not fits(right, right, [tuple(shape[i] for i in order)]):
+        given = tuple(shape[i] for i in order)
+        if not (fits(right, right, [given])
+                and _exchanged(right.output_shape(given), right.output_shape(shape), order)):
             continue
 
         def forward(xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order) -> Number:
@@ -127,6 +129,11 @@ def along_other_axes(right: Operation, shape: tuple[int, ...]) -> Others:
         first, second = (AXES[rank][axis] if rank in AXES else f"number along axis {axis}" for axis in axes)
         yield f"along exchanged axes: {first}s for {second}s, and {second}s for {first}s", changed(
             right, forward=forward, backward=backward)
+
+
+def _exchanged(found: tuple[int, ...], wanted: tuple[int, ...], order: tuple[int, ...]) -> bool:
+    """Whether one shape is another whose axes are in this order."""
+    return len(found) == len(order) and tuple(found[i] for i in order) == wanted
 
 
 def in_other_orders(right: Operation, shapes: Sequence[tuple[int, ...]]) -> Others:
