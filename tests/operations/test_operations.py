@@ -57,7 +57,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         lambda it, x, p: functional.adaptive_avg_pool2d(x[0], (7, 5)).mT,
         lambda it, x, p: functional.avg_pool2d(x[0], (4, 4), (3, 2)), lambda it, x, p: _floor_floor(it, x[0])],
     "adaptive_max_pool2d": [
-        lambda it, x, p: functional.adaptive_max_pool2d(x[0], (4, 2)).mT,
+        lambda it, x, p: functional.adaptive_max_pool2d(x[0], it.output_size[::-1]).mT,
         lambda it, x, p: functional.adaptive_avg_pool2d(x[0], it.output_size),
         lambda it, x, p: -functional.adaptive_max_pool2d(-x[0], it.output_size),
         lambda it, x, p: functional.adaptive_max_pool2d(x[0].detach(), it.output_size)
