@@ -156,6 +156,32 @@ def test_one_of_several_outputs_is_chosen() -> None:
     assert [name for name, _ in read(module, lambda _: [SHAPE], SHAPE)][-2:] == ["a", "mul"]
 
 
+def counted(m: Any, x: torch.Tensor) -> torch.Tensor:
+    m.count.view(-1)[:1].add_(1)
+    return m.a(x) * 1.5
+
+
+def filled(m: Any, x: torch.Tensor) -> torch.Tensor:
+    mask = x.new_zeros(8, 12)
+    mask[:2, 3:].fill_(0.5)
+    return m.a(x) * mask
+
+
+def test_a_buffer_that_changes_is_refused_and_a_tensor_that_forward_fills_is_not() -> None:
+    """Whether or not the output shows it: the module that was read would keep other numbers."""
+    with pytest.raises(InputError, match="1 obstacle: add_: it changes 'count'"):
+        layers_of(Written(counted, a=conv(2, 2), count=nn.Buffer(torch.zeros(1))))
+    layers = layers_of(Written(filled, a=conv(2, 2)))
+    weight = next(layer.weight for _, layer in layers if type(layer).__name__ == "Parameter")
+    assert isinstance(weight, torch.Tensor) and weight.sum() == 0.5 * 2 * 9
+
+
+def test_what_is_made_like_a_tensor_has_its_digits() -> None:
+    module = Written(lambda m, x: m.a(x) + torch.full_like(x, 0.1), a=conv(2, 2)).double()
+    weight = next(layer.weight for _, layer in layers_of(module) if type(layer).__name__ == "Parameter")
+    assert isinstance(weight, torch.Tensor) and set(weight.flatten().tolist()) == {0.1}
+
+
 def test_the_gradient_of_a_norm_of_nothing_is_nothing() -> None:
     module = Written(lambda m, x: m.a(x) / (m.a2(x).norm(dim=1, keepdim=True) + 1), a=conv(2, 2), a2=conv(2, 2))
     layers = layers_of(module)

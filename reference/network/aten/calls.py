@@ -54,7 +54,9 @@ class Calls:
         if operation is None:
             raise UnsupportedError("there is no such operation in exchange files")
         if name in shared.BY_SHAPE:
-            args = (Stored("", torch.empty(args[0].shape)), *args[1:]) if isinstance(args[0], Tensor) else args
+            if isinstance(args[0], Tensor):
+                like = torch.empty(args[0].shape, dtype=getattr(node.all_input_nodes[0].meta.get("val"), "dtype", None))
+                args = (Stored("", like), *args[1:])
             operands = shared.leaves((args, kwargs))
         if all(shared.is_constant(one) for one in operands) and torch.Tag.nondeterministic_seeded not in operation.tags:
             return shared.constant(w, operation, args, kwargs)

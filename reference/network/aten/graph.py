@@ -243,7 +243,9 @@ class _Reader:
             # The counter of a batch normalisation, which has it itself
             if args[0].name.endswith("num_batches_tracked") and tuple(args[1:]) == (1,):
                 return args[0]
-            if not args[0].name and all(shared.is_constant(one) for one in shared.leaves((args, kwargs))):
+            if name := next((known for known, one in self._stored.items() if _same_memory(one, args[0].value)), None):
+                raise UnsupportedError(f"it changes '{name}'")
+            if all(shared.is_constant(one) for one in shared.leaves((args, kwargs))):
                 # Of a tensor that forward makes, all of whose views see it
                 return shared.constant(self._writer, node.target, args, kwargs)
             raise UnsupportedError(f"it changes '{args[0].name}'")
@@ -291,6 +293,11 @@ def _as_taken(value: Any) -> Any:
         return Expression(torch.ops.aten.permute.default, [image_axis.images_first(value), order], {},
                           torch.empty(value.shape, device="meta"))
     return value
+
+
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether what is written into one is seen in the other, or in a part of it."""
+    return bool(one.numel()) and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _is_real(node: fx.Node) -> bool:

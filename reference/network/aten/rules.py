@@ -148,7 +148,7 @@ def reduced(kind: str) -> Rule:
 def variance(w: Writer, x: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: Any = 1) -> Tensor:
     """The mean of the squared distances from the mean, or of their sum over as many less some."""
-    correction = int(unbiased) if unbiased is not None else correction
+    correction = int(unbiased) if unbiased is not None else 1 if correction is None else correction
     dims = list(range(1, len(x.shape))) if dim is None else dim
     middle = w.binary("subtract", x, reduced("mean")(w, x, dims, True), "centred")
     square = w.add(pointwise.LAYERS["square"][0](), [middle], x.shape, "square")
