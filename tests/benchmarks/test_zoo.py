@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -14,6 +15,7 @@ from torch import nn
 from benchmarks.zoo import __main__ as zoo
 from benchmarks.zoo.ask import Found, ask
 from benchmarks.zoo.networks import NETWORKS, Entry
+from bridge.common.cli import Output
 from reference.network.layers import Layers
 
 #: How many
@@ -60,6 +62,23 @@ def test_a_library_that_is_wrong_is_not_trained(monkeypatch: pytest.MonkeyPatch)
     forward = zoo.ask.__globals__["Network"].forward
     monkeypatch.setattr(zoo.ask.__globals__["Network"], "forward", lambda net, x: forward(net, x) * 1.001)
     assert ask(entry()).trained.startswith("the output in training is 1.0e-03 of its largest number away")
+
+
+def test_a_step_that_is_wrong_is_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs before it are right."""
+    step = zoo.ask.__globals__["Network"].step
+    monkeypatch.setattr(zoo.ask.__globals__["Network"], "step", lambda net, x, t, lr: step(net, x, t, lr=1.01 * lr))
+    said = ask(entry()).trained
+    assert said != "yes" and "the output in" not in said.replace("in evaluation after a step", "")
+
+
+def test_what_is_known_is_kept_as_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    monkeypatch.setattr(zoo, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    monkeypatch.setattr(zoo, "ask", lambda one: Found(one.name, "yes", "yes"))
+    monkeypatch.setattr(zoo, "write", lambda path, found: kept.append(len(found)))
+    assert len(zoo.run([entry(), entry(lacks=True)], Output(stderr=True), 1, "a.json")) == 2
+    assert kept == [1, 2]
 
 
 def test_a_verdict_that_is_not_right_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
