@@ -56,6 +56,20 @@ class _Resizing(Operation):
         return [dy.resized(*back)], {}
 
 
+def linear_weights(x: Number, length: int, factor: int, *, aligned: bool) -> Number:
+    """Return the weights (factor * length, length) of linear interpolation along an axis.
+
+    Parameters
+    ----------
+    x : any number of the formula
+    aligned : the centres of the outermost pixels stay where they are
+    """
+    out = length * factor
+    place = x.exact(np.arange(float(out)))
+    source = place * ((length - 1) / max(out - 1, 1)) if aligned else (place + 0.5) * (1 / factor) - 0.5
+    return source.weights_between(length)
+
+
 @dataclass(frozen=True)
 class UpsampleNearest2d(_Resizing):
     """Each pixel repeated, ``scale_factor`` = (height, width) times."""
@@ -93,13 +107,7 @@ class UpsampleBilinear2d(_Resizing):
         return length * self.scale_factor[axis]
 
     def _weights(self, x: Number, length: int, axis: int) -> Number:
-        out = self._length(length, axis)
-        place = x.exact(np.arange(float(out)))
-        if self.align_corners:
-            source = place * ((length - 1) / max(out - 1, 1))
-        else:
-            source = (place + 0.5) * (1 / self.scale_factor[axis]) - 0.5
-        return source.weights_between(length)
+        return linear_weights(x, length, self.scale_factor[axis], aligned=self.align_corners)
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.interpolate`` in the mode "bilinear"."""

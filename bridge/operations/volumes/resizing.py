@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bridge.operations.operation import Gradients, Number, Operation, Shape
-from bridge.operations.resizing import window_means
+from bridge.operations.resizing import linear_weights, window_means
 from bridge.operations.volumes.pooling import planes
 
 Triple = tuple[int, int, int]
@@ -91,13 +91,7 @@ class UpsampleTrilinear3d(_Resizing3d):
         return length * self.scale_factor[axis]
 
     def _weights(self, x: Number, length: int, axis: int) -> Number:
-        out = self._length(length, axis)
-        place = x.exact(np.arange(float(out)))
-        if self.align_corners:
-            source = place * ((length - 1) / max(out - 1, 1))
-        else:
-            source = (place + 0.5) * (1 / self.scale_factor[axis]) - 0.5
-        return source.weights_between(length)
+        return linear_weights(x, length, self.scale_factor[axis], aligned=self.align_corners)
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.interpolate`` in the mode "trilinear"."""
