@@ -100,6 +100,7 @@ SHARED: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], list[str] |
     "what a buffer says": (lambda m, x: x * (m.scale ** 2 + torch.arange(2.0).view(2, 1, 1)),
                            ["parameter", "multiply"]),
     "a matrix": (lambda m, x: x @ m.square, ["parameter", "reshape", "expand", "matmul"]),
+    "added to attention": (lambda m, x: functional.scaled_dot_product_attention(x.mT, x.mT, x.mT, m.square).mT, None),
     "length first": (lambda m, x: m.rows(x.flatten(2).permute(2, 0, 1)).permute(1, 2, 0).view_as(x),
                      ["reshape", "permute", "linear", "permute", "reshape"]),
     "rows of all images": (lambda m, x: m.rows(x.flatten(2).permute(2, 0, 1).reshape(-1, 2)).view(
