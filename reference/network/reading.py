@@ -186,9 +186,6 @@ def _check_module(module: nn.Module) -> None:
             raise InputError(f"{what} is a {type(part).__name__} around a module, expected that: give its .module")
         if hasattr(part, "_orig_mod"):
             raise InputError(f"{what} is compiled by torch.compile, expected the module itself, which is its _orig_mod")
-        if hasattr(part, "parametrizations"):
-            raise InputError(f"{what} has parametrizations, expected plain weights "
-                             "(torch.nn.utils.parametrize.remove_parametrizations)")
         for kind, value in part.named_parameters(recurse=False):
             _check_parameter(f"the {kind} of {what}", value)
         for kind in _HOOKS:

@@ -47,6 +47,10 @@ def trace(root: nn.Module) -> Layers:
     if is_operation(root):
         raise InputError(f"the model is a single {type(root).__name__} without a name: put it into nn.Sequential or "
                          "a class of your own")
+    for name, part in root.named_modules():
+        if hasattr(part, "parametrizations"):
+            raise InputError(f"layer '{name}' has parametrizations, expected plain weights "
+                             "(torch.nn.utils.parametrize.remove_parametrizations)")
     try:
         traced = _Tracer().trace(root)
     except InputError:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-import bridge
-from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.networks.beside_torch import train_beside
 from tests.helpers.networks.exported_networks import Tokens, conv
-
-LR = 0.25
 
 
 def tokens() -> nn.Module:
@@ -32,25 +28,8 @@ def tokens() -> nn.Module:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_three_steps_are_torchs(device: str, dtype: str) -> None:
     torch.manual_seed(0)
-    module = tokens().to(getattr(torch, dtype))
-    net = bridge.Network.from_torch(copy.deepcopy(module), example=(2, 1, 4, 4), device=device)
-    optimizer = torch.optim.SGD(module.parameters(), LR)
-    for _ in range(3):
-        x, target = torch.randn(2, 3, 1, 4, 4, dtype=getattr(torch, dtype))
-        optimizer.zero_grad()
-        y = module(x)
-        nn.functional.mse_loss(y, target).backward()
-        optimizer.step()
-        given = [to_device(one.numpy(), net.device) for one in (x, target)]
-        np.testing.assert_allclose(to_host(net.forward(given[0])), y.detach().numpy(), 0, CLOSE[dtype])
-        net.step(*given, lr=LR)
-    trained = net.to_torch()
-    assert isinstance(trained[1], Tokens)
-    for name, value in module.state_dict().items():
-        torch.testing.assert_close(trained.state_dict()[name], value, rtol=0, atol=CLOSE[dtype])
-
-
-CLOSE = {"float32": 2e-5, "float64": 1e-13}
+    trained = train_beside(tokens(), (2, 1, 4, 4), device, dtype)
+    assert isinstance(trained, nn.Sequential) and isinstance(trained[1], Tokens)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,14 @@ SHARED: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], list[str] |
                            ["parameter", "multiply"]),
     "a matrix": (lambda m, x: x @ m.square, ["parameter", "reshape", "expand", "matmul"]),
     "added to attention": (lambda m, x: functional.scaled_dot_product_attention(x.mT, x.mT, x.mT, m.square).mT, None),
+    "causal": (lambda m, x: functional.scaled_dot_product_attention(x.mT, x.mT, x.mT, is_causal=True).mT, None),
+    "marks of attention": (lambda m, x: functional.scaled_dot_product_attention(x, x, x, m.marks[:8, :8]), None),
+    "filled": (lambda m, x: (x @ x.mT).masked_fill(~m.marks[:8, :8], -math.inf).softmax(-1) @ x,
+               ["transpose", "matmul", "parameter", "parameter", "multiply", "add", "softmax", "matmul"]),
+    "infinity added": (lambda m, x: (x + torch.full((12, 12), -math.inf).triu(1)[:8]).softmax(-1),
+                       ["parameter", "add", "softmax"]),
+    "filled with zeros": (lambda m, x: x.masked_fill(m.marks[0], 0.0), ["parameter", "multiply"]),
+    "chosen": (lambda m, x: torch.where(m.marks[3], x, x * x) + torch.where(m.marks[2], m.one, x), None),
     "length first": (lambda m, x: m.rows(x.flatten(2).permute(2, 0, 1)).permute(1, 2, 0).view_as(x),
                      ["reshape", "permute", "linear", "permute", "reshape"]),
     "rows of all images": (lambda m, x: m.rows(x.flatten(2).permute(2, 0, 1).reshape(-1, 2)).view(
@@ -121,7 +130,8 @@ def shared(name: str) -> nn.Module:
         lambda m, x: m.b(what(m, m.a(x))), a=conv(2, 2), b=conv(2, 1), g=nn.Parameter(torch.randn(2)),
         one=nn.Parameter(torch.randn(())), token=nn.Parameter(torch.randn(1, 2, 1)), rows=nn.Linear(2, 2),
         table=nn.Parameter(torch.randn(9, 4)), places=nn.Buffer(torch.arange(72) * 5 % 9), inner=conv(2, 2),
-        scale=nn.Buffer(torch.tensor(1.5)), square=nn.Parameter(torch.randn(12, 12)))
+        scale=nn.Buffer(torch.tensor(1.5)), marks=nn.Buffer(torch.ones(12, 12).tril() > 0),
+        square=nn.Parameter(torch.randn(12, 12)))
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -205,9 +215,12 @@ def test_the_gradient_of_a_norm_of_nothing_is_nothing() -> None:
     assert slope.isfinite().all() and y.abs().max() == 0
 
 
-def test_infinite_numbers_are_no_parameter() -> None:
+def test_infinite_numbers_are_none_that_a_softmax_does_not_see() -> None:
     module = Written(lambda m, x: m.a(x) + m.mask, a=conv(2, 2), mask=nn.Buffer(torch.tensor(-torch.inf)))
-    with pytest.raises(InputError, match="a tensor with infinite numbers as an operand"):
+    with pytest.raises(InputError, match="output differs as it is"):
+        layers_of(module)
+    module.mask.fill_(torch.nan)
+    with pytest.raises(InputError, match="a tensor with NaN as an operand"):
         layers_of(module)
 
 
@@ -234,7 +247,8 @@ def test_it_is_proved(name: str) -> None:
         read(module, lambda _: [shape])
     layers = layers_of(module, shape)
     values = module.state_dict()
-    assert {layers.source(name, part) for name, layer in layers for part in layer.state_dict()} == set(values)
+    found = {layers.source(name, part) for name, layer in layers for part in layer.state_dict()} - {""}
+    assert found | layers.constants == set(values)
 
 
 def test_names_are_those_of_modules_and_else_of_calls() -> None:
@@ -291,7 +305,12 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
                          r"1 obstacle: atan2: .*line"),
     "a part": (of_one(lambda m, x: 2 * m.a(x)[1:]), "slice: a part of the images"),
     "two outputs": (of_one(lambda m, x: (m.a(x), x * 2)), "it gives 2 outputs, supported is one tensor"),
-    "used twice": (of_one(lambda m, x: 2 * m.a(m.a(x))), "conv2d: layer 'a' is used twice"),
+    "used twice": (of_one(lambda m, x: 2 * m.b(m.b(m.a(x))), b=nn.BatchNorm2d(2)),
+                   "batch_norm: a batch normalisation with running statistics that several calls take"),
+    "transposed, twice": (of_one(lambda m, x: 2 * m.b(m.b(m.a(x))), b=nn.ConvTranspose2d(2, 2, 1)),
+                          "conv_transpose2d: a weight that several calls take, or that is computed"),
+    "a weight of the input": (of_one(lambda m, x: functional.linear(m.a(x), x[0, 0])), "a part of the images"),
+    "a choice": (of_one(lambda m, x: torch.where(m.a(x) > 0, m.a(x), x)), "a choice that depends on the input"),
     "over the images": (of_one(lambda m, x: m.a(x).clone().mean(0, keepdim=True)), "mean: over the images, too"),
     "another type": (of_one(lambda m, x: 2 * m.a(x).double()), r"it computes in torch\.float32 and torch\.float64"),
     "a value": (of_one(lambda m, x: m.a(x) if x.sum() > 0 else x), "on the values of tensors"),

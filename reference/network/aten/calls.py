@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from reference.network.aten import image_axis, shared
-from reference.network.aten.rules import RULES, rule_of
+from reference.network.aten import image_axis, operand_weights, shared
+from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer
 
 #: Arguments of a call that say nothing of numbers
@@ -71,17 +71,23 @@ class Calls:
             return shared.viewed(operation, args, kwargs)
         if name in shared.REPEATS and (found := shared.repeated(w, name, args[0], args[1])) is not None:
             return found
+        if name in shared.OWN and operand_weights.are_needed(w, args):
+            rule = operand_weights.RULES.get(name)
+            if rule is None:
+                raise UnsupportedError("a weight that several calls take, or that is computed")
+            if not shared.is_shared(args[0]):
+                w.rewritten()
+                return self._by_rule(node, rule, args, kwargs)
         if name in shared.LAST and rule and isinstance(args[0], Tensor) and not args[0].images:
             found = rule(w, Tensor(args[0].name, (w.batch, *args[0].shape)), *args[1:], **kwargs)
             return Tensor(found.name, found.shape[1:], images=False)
         if name in shared.OWN and rule and shared.is_shared(args[0]):
             return shared.of_one(w, rule, args, kwargs)
-        if name == "linear" and rule and isinstance(args[1], Stored):
-            found = self._by_rule(node, rule, args[:2], {})
-            return image_axis.written(w, "add", RULES["add"], [found, shared.aligned(w, args[2], found)], {})
         if name == "index_select":
             # Which vmap takes apart otherwise
             operation, args = torch.ops.aten.index.Tensor, (args[0], [*[None] * args[1], args[2]])
+        if name == "_weight_norm":
+            operation = shared.weight_norm
         if all(shared.is_shared(one) for one in operands):
             return shared.of_all_images(w, operation, args, kwargs, self.write_graph)
         if rule is None:
@@ -163,7 +169,7 @@ class Calls:
         if plain_name(node) in shared.BY_SHAPE:
             return not self._foreign
         if plain_name(node) in shared.OWN:
-            return shared.is_shared(args[0]) or any(isinstance(one, Tensor) and not one.images for one in numbers)
+            return shared.is_shared(args[0]) or operand_weights.are_needed(self._w, args)
         return any(shared.is_shared(one) for one in numbers)
 
 

@@ -101,6 +101,7 @@ class _Reader:
         self._users: collections.Counter[int] = collections.Counter()
         self._shared: list[tuple[Any, nn.Parameter]] = []
         self._real = next((one.dtype for one in root.parameters()), torch.float32)
+        self._writer.real = self._real
         self._values: dict[fx.Node, Any] = {}
         calls = Calls(self._writer, foreign, self._values)
         self._write, self._write_graph = calls.write, calls.write_graph
@@ -111,7 +112,7 @@ class _Reader:
         places = [node for node in self._graph.nodes if node.op == "placeholder"]
         for node in places:
             self._place(node)
-        for node in places if self._foreign else ():
+        for node in places:
             self._share(node)
         for node in self._graph.nodes:
             if node.op == "placeholder":
@@ -152,6 +153,9 @@ class _Reader:
         of = self._values[node]
         if isinstance(of, Stored) and isinstance(of.value, nn.Parameter) and self._users[id(of.value)] > 1 and any(
                 plain_name(user) in shared.OWN for user in node.users):
+            if not self._foreign:
+                self._writer.several.add(of.name)
+                return
             layer = next((one for one, known in self._shared if known is of.value), None)
             if layer is None:
                 self._writer.base = f"{of.name}.shared"

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from reference.network import pointwise
-from reference.network.aten import shapes, volumes
+from reference.network.aten import masks, shapes, volumes
 from reference.network.aten.windows import (
     adaptive_average,
     adaptive_max,
@@ -63,14 +63,12 @@ def broadcast(w: Writer, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 def attention(w: Writer, query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
               is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Tensor:
     """Its definition: softmax of the scaled products along the keys, times the values."""
-    for what, given in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
-        only(what, given, False)
-    if attn_mask is not None and not isinstance(attn_mask, Tensor):
-        raise UnsupportedError("attn_mask of marks")
+    only("enable_gqa", enable_gqa, False)
     w.rewritten()
     scores = matmul(w, query, w.transpose(key, -2, -1), "scores")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = w.binary("multiply", scores, factor, "scaled")
+    attn_mask = masks.of_attention(w, scores, attn_mask, is_causal)
     if attn_mask is not None:
         scores = w.binary("add", scores, attn_mask, "masked")
     found = along(nn.Softmax)(w, scores, -1, suffix="weights")
@@ -84,9 +82,11 @@ def attention(w: Writer, query: Tensor, key: Tensor, value: Tensor, attn_mask: A
 
 def batch_norm(w: Writer, x: Tensor, weight: Stored | None, bias: Stored | None, mean: Stored | None,
                variance: Stored | None, training: bool, momentum: float, eps: float, cudnn: bool = False) -> Tensor:
+    channels = x.shape[1]
     if weight is None or bias is None:
-        raise UnsupportedError("affine False, supported is True")
-    channels = weight.value.numel()
+        # Numbers that nothing learns
+        ones, zeros = (nn.Parameter(make(channels, dtype=w.real), False) for make in (torch.ones, torch.zeros))
+        weight, bias = weight or Stored("", ones), bias or Stored("", zeros)
     of_volumes = len(x.shape) == volumes.VOLUMES
     layer = (nn.BatchNorm3d if of_volumes else nn.BatchNorm2d)(channels, eps, momentum,
                                                                track_running_stats=mean is not None)
@@ -158,14 +158,23 @@ def variance(w: Writer, x: Tensor, dim: Any = None, unbiased: bool | None = None
     return w.binary("multiply", found, count / (count - correction), "unbiased") if correction else found
 
 
+def deviation(w: Writer, x: Tensor, *args: Any, **named: Any) -> Tensor:
+    """The root of the variance, whose gradient at 0 is 0."""
+    return root(w, variance(w, x, *args, **named))
+
+
+def root(w: Writer, x: Tensor) -> Tensor:
+    """Without a gradient at 0: it is that of the smallest number of float32 at least."""
+    w.rewritten()
+    found = w.add(pointwise.Clip(2.0**-126), [x], x.shape, "clip")
+    return w.add(pointwise.LAYERS["sqrt"][0](), [found], found.shape, "root")
+
+
 def norm(w: Writer, x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, **named: Any) -> Tensor:
-    """The root of the sum of squares, whose gradient at 0 is 0; a sum is at least the smallest number of float32."""
+    """The root of the sum of squares, whose gradient at 0 is 0."""
     only("ord", order, 2, 2.0)
     square = w.add(pointwise.LAYERS["square"][0](), [x], x.shape, "square")
-    found = reduced("sum")(w, square, list(range(1, len(x.shape))) if dim is None else dim, keepdim)
-    w.rewritten()
-    found = w.add(pointwise.Clip(2.0**-126), [found], found.shape, "clip")
-    return w.add(pointwise.LAYERS["sqrt"][0](), [found], found.shape, "root")
+    return root(w, reduced("sum")(w, square, list(range(1, len(x.shape))) if dim is None else dim, keepdim))
 
 
 def along(layer: type[nn.Module]) -> Rule:
@@ -316,8 +325,8 @@ def _rows() -> dict[str, Rule]:
         "neg": negative, "pow": power,
         **dict.fromkeys(("contiguous", "clone", "alias", "to", "_to_copy", "type_as", "lift_fresh", "lift_fresh_copy",
                          "positive"), same),
-        "repeat": shapes.repeated,
-        "var": variance, "linalg_vector_norm": norm,
+        "repeat": shapes.repeated, "where": masks.where, "masked_fill": masks.filled,
+        "var": variance, "linalg_vector_norm": norm, "std": deviation,
         "reshape_as": lambda w, x, other: w.reshape(x, other.shape, None, ""),
         "view_as": lambda w, x, other: w.reshape(x, other.shape, None, ""),
     }

@@ -31,6 +31,10 @@ BY_SHAPE = {f"{one}_like" for one in ("zeros", "ones", "full")} | {f"new_{one}" 
 SAME = {"to", "_to_copy", "type_as", "contiguous", "clone", "alias"}
 #: Of two operands, which are broadcast
 BROADCAST = {"add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide"}
+#: In the place of infinity
+LARGE = 2.0**100
+#: Whose rules take shared operands themselves
+CHOICES = {"where", "masked_fill"}
 #: What repeats a dimension of one number
 REPEATS = {"expand", "repeat"}
 
@@ -50,21 +54,26 @@ def is_shared(value: Any) -> bool:
     return isinstance(value, Stored) or (isinstance(value, Tensor) and not value.images)
 
 
+def finite(value: torch.Tensor) -> torch.Tensor:
+    """Return infinite numbers, which files have none of, as some of which a softmax leaves as little."""
+    return value.clamp(-LARGE, LARGE) if bool(value.isinf().any()) else value
+
+
 def lifted(w: Writer, of: Stored | Tensor, shape: Shape) -> Tensor:
     """Return what all images share as a tensor of each image, of that shape."""
     if isinstance(of, Tensor):
         return w.reshape(Tensor(of.name, (w.batch, *of.shape)), (w.batch, *shape))
     if not of.value.is_floating_point():
         raise UnsupportedError(f"a tensor of {of.value.dtype} as an operand")
-    if not of.value.isfinite().all():
-        raise UnsupportedError("a tensor with infinite numbers as an operand")
+    if of.value.isnan().any():
+        raise UnsupportedError("a tensor with NaN as an operand")
     known = w.lifted.get(of.name) if of.name else None
     if known is not None:
         return w.reshape(known, (w.batch, *shape))
     extents = shape or (1,)
     w.rewritten()
     layer = Parameter(extents)
-    value = of.value.detach().reshape(extents)
+    value = finite(of.value.detach()).reshape(extents)
     layer.weight = nn.Parameter(value, of.value.requires_grad and isinstance(of.value, nn.Parameter))
     base, w.base = w.base, of.name or f"{w.base}.constant"
     w.reads([of.name] if is_constant(of) and of.name else [])
@@ -135,6 +144,12 @@ def of_all_images(w: Writer, operation: Any, args: Any, kwargs: Any, run: Callab
         lambda one: Tensor(one.name, one.shape[1:], None, images=False) if isinstance(one, Tensor) else one, found)
 
 
+def weight_norm(direction: torch.Tensor, length: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """What torch has one operation for, which vmap takes apart image by image."""
+    others = [one for one in range(direction.ndim) if one != dim % direction.ndim and dim != -1]
+    return direction * (length / torch.linalg.vector_norm(direction, 2, others or None, keepdim=True))
+
+
 def once(w: Writer, operand: Stored | Tensor, axis: int) -> Stored | Tensor:
     """Return what was made for this number of images, and is the same for each, for one of them."""
     if isinstance(operand, Stored) and operand.value.shape[axis] == w.batch and is_constant(operand):
@@ -184,6 +199,8 @@ def of_images(w: Writer, name: str, args: Any) -> Any:
     assert isinstance(other, Tensor)
     if name == "scaled_dot_product_attention" and not any(is_shared(one) for one in args[:3]):
         return [*args[:3], aligned(w, args[3], other), *args[4:]]
+    if name in CHOICES:
+        return args
     if name in BROADCAST:
         return [aligned(w, one, other) if is_shared(one) else one for one in args]
     if name not in ("matmul", "bmm") or other.axis:

@@ -111,6 +111,8 @@ class Writer:
     input : the model's
     batch : its images
     lifted : what the layers of parameters that are operands give, by the names of the parameters
+    real : the element type of numbers that no tensor of the module gives
+    several : names of parameters that several calls take, of which no layer can have them
 
     Parameters
     ----------
@@ -121,6 +123,8 @@ class Writer:
     def __init__(self, buffers: Mapping[str, Stored], shape: Shape, foreign: bool = False) -> None:
         self.foreign, self.input, self.batch = foreign, Tensor(INPUT, shape), shape[0]
         self.lifted: dict[str, Tensor] = {}
+        self.several: set[str] = set()
+        self.real = torch.float32
         self.base, self.line, self._buffers = "", "", buffers
         self._layers: list[tuple[str, nn.Module]] = []
         self._inputs: dict[str, tuple[str, ...]] = {}
@@ -197,11 +201,13 @@ class Writer:
             if one.name and one.name in self._owned:
                 raise UnsupportedError(f"layer '{one.name.rpartition('.')[0]}' is used twice; supported is each once")
         self._owned |= {one.name for one in stored.values()}
-        owners = {one.name.rpartition(".")[0] for part, one in stored.items() if one.name.rpartition(".")[2] == part}
+        made = {part for part, one in stored.items() if not one.name}
+        owners = {one.name.rpartition(".")[0] for part, one in stored.items() if part not in made}
         taken = {one for one, _ in self._layers}
-        if len(owners) == 1 and all(one.name.rpartition(".")[2] == part for part, one in stored.items()):
+        if len(owners) == 1 and all(one.name.rpartition(".")[2] in (part, "") for part, one in stored.items()):
             (owner,) = owners
             if NAME.fullmatch(owner) and owner not in taken and owner != INPUT:
+                self._sources |= {f"{owner}.{part}": "" for part in made}
                 return owner
         self._sources |= {f"{name}.{part}": one.name for part, one in stored.items()}
         return name

@@ -174,12 +174,28 @@ def moved(m: Any, x: torch.Tensor) -> torch.Tensor:
     return functional.pixel_shuffle(y, 2) * m.b(x).unbind(1)[0].unsqueeze(1)[..., :1]
 
 
+class Causal(nn.Module):
+    """Attention to what was before, by torch's function and by marks."""
+
+    def __init__(self, length: int, c: int) -> None:
+        super().__init__()
+        self.one, self.two, self.norm = nn.Linear(c, 3 * c), nn.Linear(c, 3 * c, bias=False), nn.LayerNorm(c)
+        self.before = nn.Buffer(torch.ones(length, length).tril().view(1, length, length))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + functional.scaled_dot_product_attention(*self.one(self.norm(x)).chunk(3, -1), is_causal=True)
+        q, k, v = self.two(x).chunk(3, -1)
+        scores = (q @ k.mT / math.sqrt(x.shape[-1])).masked_fill(self.before == 0, -math.inf)
+        return x + torch.where(torch.arange(x.shape[-1]) > 1, scores.softmax(-1) @ v, x)
+
+
 IMAGES = (2, 2, 8, 12)
 #: By name: what makes the module, and the shape of an input
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "unet": (Unet, (2, 1, 8, 12)),
     "attention": (lambda: nn.Sequential(conv(1, 4), Attention(4, 2), nn.Conv2d(4, 1, 1)), (2, 1, 4, 6)),
     "attention by hand": (lambda: Written(projected, **{n: nn.Conv2d(2, 2, 1) for n in "qkvo"}), (2, 2, 4, 6)),
+    "causal": (lambda: Causal(5, 4), (3, 5, 4)),
     "excitation": (lambda: nn.Sequential(conv(2, 4), Excitation(4), conv(4, 1)), IMAGES),
     "normalisation by hand": (lambda: Written(by_hand, a=conv(2, 4), b=conv(4, 1)), IMAGES),
     "softmax of pixels": (lambda: Written(rows_softmax, a=conv(2, 2)), IMAGES),

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""Layers that are called several times, and weights that are computed: trained beside torch, and judged."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from bridge.engine.library import extension
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.networks.beside_torch import train_beside
+from tests.helpers.networks.exported_networks import NETWORKS
+from tests.helpers.networks.tied_networks import TIED, Recursive
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", TIED)
+def test_three_steps_are_torchs(name: str, device: str, dtype: str) -> None:
+    torch.manual_seed(0)
+    make, shape = TIED[name]
+    assert isinstance(train_beside(make(), shape, device, dtype), make)
+
+
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tied") / "fixture.h5"
+    export(path, ExportSettings(model=Recursive, height=6, width=5, batch=2, steps=2))
+    return path
+
+
+def test_it_is_right(fixture: Path, device: str, tmp_path: Path) -> None:
+    extension.run_file(fixture, tmp_path / "result.h5", device)
+    comparison, verdict = judge(fixture, tmp_path / "result.h5", diagnosing=False)
+    assert verdict.outcome is Outcome.ROUNDING, verdict.words
+    assert not comparison.not_judged and not comparison.estimated
+
+
+@pytest.mark.parametrize("name", ["autoencoder", "standardised", "deep", "causal"])
+def test_others_are_right_with_proven_bounds(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    make, shape = {**TIED, "causal": NETWORKS["causal"]}[name]
+    module = make()
+    x = torch.randn(shape)
+    with torch.no_grad():
+        target = torch.randn_like(copy.deepcopy(module)(x))
+    fixture, result = tmp_path / "fixture.h5", tmp_path / "result.h5"
+    export(fixture, ExportSettings(model=lambda: module, input=x.numpy(), target=target.numpy(), steps=1))
+    extension.run_file(fixture, result, "cpu")
+    comparison, verdict = judge(fixture, result, diagnosing=False, adequacy=False)
+    assert verdict.outcome is Outcome.ROUNDING and not comparison.estimated, verdict.words
+
+
+#: Of tensors of a step, and what is wrong with them
+MISTAKES: dict[str, tuple[str, Any]] = {
+    "the gradient of two calls of three": ("grads/block/weight", lambda a: a * (2 / 3)),
+    "of a bias the first call alone": ("grads/block.bias/weight", lambda a: a / 3),
+    "groups exchanged": ("grads/block/weight", lambda a: np.roll(a, 2, 0)),
+    "the kernel backwards": ("grads/last/weight", lambda a: a[..., ::-1]),
+    "the norm's weight of one call": ("grads/norm/weight", lambda a: a * 0.5),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_caught_where_it_is(fixture: Path, what: str, tmp_path: Path) -> None:
+    result = tmp_path / "result.h5"
+    extension.run_file(fixture, result, "cpu")
+    name, mistake = MISTAKES[what]
+    with h5py.File(result, "r+") as file:
+        one = file[f"steps/0/{name}"]
+        one[...] = mistake(one[...])
+    _, verdict = judge(fixture, result, diagnosing=False, adequacy=False)
+    assert verdict.outcome is Outcome.BUG and name in verdict.words, verdict.words
