@@ -182,7 +182,7 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
         group.add_argument(
             f"--{name}", metavar="NPY",
             help=f"{'batches of your own' if name == 'input' else 'and their targets'}, {shape}: a .npy file for all "
-            "steps, or a folder with one for each",
+            f"steps, or a folder with one for each{'; of several inputs .npz' if name == 'input' else ''}",
         )
 
 

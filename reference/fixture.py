@@ -123,7 +123,8 @@ class _Work:
         self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size,
                                            settings.shape if self.own is None else self.own.shape[1:],
                                            settings.batch if self.own is None else self.own.shape[0],
-                                           0 if self.own is None else self.own.integers, settings.output)
+                                           0 if self.own is None else self.own.integers, settings.output,
+                                           None if self.own is None else self.own.inputs)
         channels = first_channels(self.layers) if settings.shape is None else settings.shape[0]
         self.input_shape: tuple[int, ...] = (settings.batch, channels, *size) if self.own is None else self.own.shape
         self.shapes = output_shapes(self.layers, self.input_shape)
@@ -161,6 +162,8 @@ class _Work:
         output_shape = self.shapes[self.layers[-1][0]]
         target = self.own.target if self.own else target_text(self.source, self.input_shape, output_shape)
         write_header(file, settings, self.layers, self.source.data, target)
+        if self.own and self.own.inputs:
+            file.attrs["inputs"] = self.own.inputs.json
         write_state(file, self.layers)
         optimizer = Optimizer(self.layers, settings)
         for k in range(settings.steps):

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from reference.errors import InputError, one_line, own_line
+from reference.inputs import Inputs, of_example
 from reference.network.layers import Layers, run
 from reference.network.outputs import Which
 from reference.network.proof import Shape, sizes, volumes
@@ -67,7 +68,7 @@ class VariedCNN(nn.Module):
 def build_layers(
     model: str | Callable[[], Any] | None, seed: int, dtype: torch.dtype, size: tuple[int, int],
     sample: tuple[int, ...] | None = None, batch: int = 2, integers: int = 0,
-    output: Which | None = None,
+    output: Which | None = None, inputs: Inputs | None = None,
 ) -> Layers:
     """Make the module and read it.
 
@@ -84,6 +85,7 @@ def build_layers(
     batch : number of images
     integers : one more than the largest of the inputs, where these are integers
     output : which one, where the module gives several
+    inputs : where it takes several
 
     Returns
     -------
@@ -96,9 +98,11 @@ def build_layers(
         has no parameters.
     """
     module = _call_factory(_find_factory(model), seed, dtype)
+    if inputs is not None:
+        of_example(module.forward, {name: (batch, *one) for name, one in zip(inputs.names, inputs.shapes, strict=True)})
     example = (batch, *(sample or (channels_of(module), *size)))
     layers = read(module, lambda found: _small_shapes(found, size, sample), example, foreign=True,
-                  integers=integers, output=output)
+                  integers=integers, output=output, inputs=inputs)
     if not any(True for _, layer in layers for _ in layer.parameters()):
         raise InputError("the model has no parameters, expected one or more: the steps of a fixture train them")
     return layers

@@ -56,7 +56,7 @@ class ExportSettings:
         Micrograph that patches are cut from; a synthetic one where None.
     input, target : None, an array, a list of arrays, or a path, see `reference.batches.own_batches`
         Batches of the caller's own, of any shape (n, ...), in place of images; they are rounded to `precision`, and
-        height, width and batch say nothing.
+        height, width and batch say nothing. Several inputs are a mapping of arrays by the names of forward's arguments.
     shape : (c, h, w) or None
         Of one image, in place of `height` and `width`, with its channels, which are else those of the first
         convolution.

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 import torch
 
 from reference.errors import InputError
+from reference.inputs import Inputs
 
-#: An array of one batch, several of them, a file, or a folder of files
-Given = str | Path | np.ndarray | Sequence[np.ndarray]
+#: An array of one batch, or several inputs by their names, several of them, a file, or a folder of files
+Batch = np.ndarray | Mapping[str, np.ndarray]
+Given = str | Path | Batch | Sequence[Batch]
 
 
 class OwnSource:
@@ -25,12 +28,13 @@ class OwnSource:
     Parameters
     ----------
     input, target : array, list of arrays, or path of an npy file or of a folder of them, in natural order
-        A batch of any shape (n, ...).
+        A batch of any shape (n, ...). Several inputs are a mapping of arrays by their names, or an npz file.
     steps : int >= 1
 
     Attributes
     ----------
     shape : of an input
+    inputs : names and shapes, where there are several, which lie in one array
     integers : one more than the largest of them, where inputs are integers from 0 on, as words are; else 0
     data, target : root attributes of the fixture
 
@@ -48,6 +52,11 @@ class OwnSource:
 
     def __init__(self, input: Given, target: Given, steps: int) -> None:
         self._pairs = [_batches("input", input), _batches("target", target)]
+        if several := next((name for name, one in self._pairs[1] if isinstance(one, Mapping)), None):
+            raise InputError(f"{several}: arrays by names, expected one: a network has one target")
+        self.inputs = _inputs(self._pairs[0][0][1])
+        if self.inputs is not None:
+            self._pairs[0] = [(name, _packed(name, self.inputs, one)) for name, one in self._pairs[0]]
         counts = [len(one) for one in self._pairs]
         for (name, count), other in zip((("input", counts[0]), ("target", counts[1])), reversed(counts), strict=True):
             if count != 1 and (count < steps or other not in (1, count)):
@@ -115,37 +124,67 @@ def file_of(given: object) -> Path | None:
     return Path(given) if isinstance(given, str | Path) else None
 
 
-def _batches(name: str, given: Any) -> list[tuple[str, np.ndarray]]:
+def _batches(name: str, given: Any) -> list[tuple[str, Any]]:
     """Each with what it is called in a message."""
     if isinstance(given, str | Path):
         found = [(str(path), _read(path)) for path in _files(name, Path(given))]
-    elif isinstance(given, np.ndarray):
+    elif isinstance(given, np.ndarray | Mapping):
         found = [(name, given)]
     else:
-        found = [(f"{name} {k}", np.asarray(one)) for k, one in enumerate(given)]
+        found = [(f"{name} {k}", one if isinstance(one, Mapping) else np.asarray(one)) for k, one in enumerate(given)]
+    if not all(len(one) for _, one in found if isinstance(one, Mapping)):
+        raise InputError(f"{name}: no array found, expected those of the inputs by their names")
     if not found:
         raise InputError(f"{name}: no batch found, expected one or more")
-    for place, array in found:
-        if array.ndim < 1 or array.size == 0 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-            raise InputError(f"{place}: {array.dtype} of shape {array.shape}, expected real numbers of shape (n, ...)")
-        if not np.isfinite(array).all():
-            raise InputError(f"{place}: holds NaN or infinity, expected finite numbers")
+    for place, one in found:
+        for part, array in one.items() if isinstance(one, Mapping) else ((place, one),):
+            _check(part if part == place else f"{place}, {part}", array)
+    return found
+
+
+def _check(place: str, array: np.ndarray) -> None:
+    """Real numbers of one batch or more."""
+    if array.ndim < 1 or array.size == 0 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        raise InputError(f"{place}: {array.dtype} of shape {array.shape}, expected real numbers of shape (n, ...)")
+    if not np.isfinite(array).all():
+        raise InputError(f"{place}: holds NaN or infinity, expected finite numbers")
+
+
+def _inputs(first: Any) -> Inputs | None:
+    """Names and shapes of several."""
+    if not isinstance(first, Mapping):
+        return None
+    return Inputs(tuple(first), tuple(tuple(one.shape[1:]) for one in first.values()))
+
+
+def _packed(name: str, inputs: Inputs, given: Any) -> np.ndarray:
+    """Several inputs as one array."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{name}: one array, expected {', '.join(inputs.names)}, as in the first")
+    try:
+        found: np.ndarray = inputs.packed({part: np.asarray(one, np.float64) for part, one in given.items()})
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
     return found
 
 
 def _files(name: str, path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = [one for one in path.iterdir() if one.suffix == ".npy" and not one.name.startswith(".")]
+    found = [one for one in path.iterdir() if one.suffix in (".npy", ".npz") and not one.name.startswith(".")]
     if not found:
-        raise InputError(f"{name}: {path} has no files that end in .npy, expected one for each step")
+        raise InputError(f"{name}: {path} has no files that end in .npy or .npz, expected one for each step")
     return sorted(found, key=lambda one: [int(part) if part.isdigit() else part
                                           for part in re.split(r"([0-9]+)", one.name)])
 
 
-def _read(path: Path) -> np.ndarray:
+def _read(path: Path) -> Batch:
     try:
-        return np.load(path, allow_pickle=False, mmap_mode="r")
-    except (OSError, ValueError) as error:
+        found = np.load(path, allow_pickle=False, mmap_mode="r")
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-        raise InputError(f"{path}: {reason or 'unreadable'}, expected an npy file") from None
+        raise InputError(f"{path}: {reason or 'unreadable'}, expected an npy or npz file") from None

@@ -22,18 +22,20 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.errors import InputError, one_line
+from reference.inputs import Inputs
 from reference.network.aten.volumes import VOLUMES
 from reference.network.hyperparameters import is_operation
 from reference.network.layers import Layers
 from reference.network.outputs import Which, of_output
 from reference.network.proof import Shape, prove
 from reference.network.trace import trace
+from reference.network.unpacked import of_inputs
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape | None = None, *,
-         foreign: bool = False, integers: int = 0, output: Which | None = None) -> Layers:
+         foreign: bool = False, integers: int = 0, output: Which | None = None, inputs: Inputs | None = None) -> Layers:
     """Return the layers of a module, and proof that they are all of it.
 
     Parameters
@@ -46,6 +48,7 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
         images alone, and for the modes that the module is in
     integers : one more than the largest of the inputs, where these may be integers: read as such if not as real numbers
     output : which one, where it gives several
+    inputs : which ones, where it takes several: the layers take the array in which they lie
 
     Returns
     -------
@@ -69,6 +72,8 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
         _check_module(module)
         if output is not None:
             module = of_output(module, output)
+        if inputs is not None:
+            module = of_inputs(module, inputs)
         try:
             layers = _found(module, trace)
         except InputError as error:

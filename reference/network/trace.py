@@ -126,7 +126,8 @@ class _Reader:
         for node in graph.nodes:
             if node.op == "placeholder":
                 if INPUT in self._names.values():
-                    raise InputError(f"the model takes a second input, '{node.name}'; supported is one")
+                    raise InputError(f"the model takes a second input, '{node.name}'; give the shapes of "
+                                     "all (example=[...])")
                 self._names[node] = INPUT
             elif node.op == "output":
                 self._check_output(node)

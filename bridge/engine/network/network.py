@@ -24,6 +24,7 @@ from bridge.engine.network.arguments import (
     flag,
     kept_activations,
     optimizer_of,
+    packed,
     parameter_names,
     settings_of,
     step_number,
@@ -43,6 +44,8 @@ from bridge.operations.normalization import BatchNorm2d
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from reference.inputs import Inputs, Several
 
 #: numpy.ndarray, or on a CUDA device an array as `bridge.conv2d` takes it
 Array = Any
@@ -99,6 +102,9 @@ class Network:
         The masks of dropouts, drawn for each forward pass unless they are given.
     training : bool
         Whether it computes as in training, see `train`.
+    inputs : `reference.inputs.Inputs`, or None
+        Names and shapes of a module's several inputs. An input is then a mapping of arrays by these names, or a
+        sequence of them; ``net.inputs.parts`` takes what `backward` returns apart.
     momenta : mutable mapping of str to array
         The same for parameters that have a momentum: from their first update with momentum on, or since
         ``net.momenta["conv1.weight"] = v``. `save` and `from_file` keep them; see `bridge.engine.network.momenta`.
@@ -129,6 +135,7 @@ class Network:
         self._fed: tuple[int, ...] = ()
         self._optimizer: Optimizer = Sgd(0.0)
         self._original: Original | None = None
+        self.inputs: Inputs | None = None
         places = parameter_places(model)
         self.parameters = Views(places, self._tensors, VALUE)
         self.gradients = Views(places, self._tensors, GRADIENT)
@@ -185,8 +192,8 @@ class Network:
 
     @classmethod
     def from_torch(cls, module: nn.Module, *, dtype: str | None = None, loss: str = "mse", reduction: str = "mean",
-                   example: tuple[int, ...] | None = None, output: int | str | None = None, device: str = "cpu",
-                   keep_activations: Keep = True) -> Network:
+                   example: tuple[int, ...] | Several | None = None, output: int | str | None = None,
+                   device: str = "cpu", keep_activations: Keep = True) -> Network:
         """Return the network of a torch module, with copies of its parameters and buffers.
 
         The module is what consists of the operations of `bridge.operations`, or can be written with them: chains,
@@ -209,7 +216,8 @@ class Network:
             probabilities of classes in the output's shape
         reduction : "mean" or "sum"
         example : the shape of an input, where torch.fx alone cannot read the module, or it takes no square images of
-            a usual size
+            a usual size; of a module of several inputs their shapes, by the names of forward's arguments or in their
+            order
         output : which one, where it gives several: a number from 0, or the key or attribute of what it gives
         device, keep_activations : as of `Network`
 
@@ -232,7 +240,7 @@ class Network:
         for views in (network.parameters, network.buffers):
             for name, array in views.items():
                 array[...] = to_device(found.values[name].astype(network.dtype), network.device)
-        network.frozen, network._original = found.frozen, found.original
+        network.frozen, network._original, network.inputs = found.frozen, found.original, found.inputs
         return network
 
     def to_torch(self) -> nn.Module:
@@ -389,6 +397,7 @@ class Network:
         >>> net.read_loss()
         1.0
         """
+        input = packed(self.inputs, input)
         alone = self._is_alone(input)
         x, t = (extension.check_array(name, array, dtype=self.dtype, ndim=self._dimensions(alone), finite=True)
                 for name, array in (("input", input), ("target", target)))
@@ -556,6 +565,7 @@ class Network:
 
     def _input(self, array: Array) -> Operand:
         """Checked; one sample as a batch of one."""
+        array = packed(self.inputs, array)
         alone = self._is_alone(array)
         found = self._place.operand("input", array, dtype=self.dtype, ndim=self._dimensions(alone))
         self._alone = alone

@@ -26,6 +26,7 @@ from bridge.operations.table import rows
 if TYPE_CHECKING:
     from torch import nn
 
+    from reference.inputs import Inputs, Several
     from reference.network.layers import Layers
 
 Shape = tuple[int, ...]
@@ -38,15 +39,16 @@ FEW = 2**16
 SIDES = (*range(16, 65), *range(15, 0, -1), *range(72, 257, 8), 299, 320, 384, 448, 512)
 
 
-def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None, output: int | str | None = None
-               ) -> tuple[Model, Layers]:
-    """Return the model that a module is, and its layers of torch by name, copies on the CPU.
+def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | Several | None,
+               output: int | str | None = None) -> tuple[Model, Layers, Inputs | None]:
+    """Return the model that a module is, its layers of torch by name, copies on the CPU, and its inputs, if several.
 
     Parameters
     ----------
     module : what consists of the operations of `bridge.operations`
     loss, mean : of the model
-    shape : of an input that the model takes, with which torch.export reads what torch.fx cannot; None looks for one
+    shape : of an input that the model takes, with which torch.export reads what torch.fx cannot; None looks for one;
+        shapes of several inputs
     output : which one, where it gives several
 
     Raises
@@ -55,10 +57,13 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None, ou
         If it cannot be traced, holds what is no operation, or does anything that its layers do not.
     """
     from reference.errors import InputError
+    from reference.inputs import is_several, of_example
     from reference.network.hyperparameters import hyperparameters
     from reference.network.reading import read
 
     models: list[Model] = []
+    inputs: Inputs | None = None
+    example: Shape | None = None
 
     def shapes(layers: Layers) -> list[Shape]:
         try:
@@ -67,15 +72,20 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | None, ou
             for node, (name, layer) in zip(nodes, layers, strict=True):
                 _check_shapes(name, node, layer)
             models.append(Model(tuple(nodes), mean, loss))
-            return _shapes_of_proof(models[-1], shape)
+            return _shapes_of_proof(models[-1], example)
         except FileError as error:
             raise InputError(str(error)) from None
 
     try:
-        layers = read(module, shapes, None if shape is None else tuple(shape), output=output)
+        if shape is not None and is_several(shape):
+            inputs, count = of_example(module.forward, shape)  # type: ignore[arg-type]
+            example = (count, inputs.numbers)
+        elif shape is not None:
+            example = tuple(shape)  # type: ignore[arg-type]
+        layers = read(module, shapes, example, output=output, inputs=inputs)
     except InputError as error:
         raise ArgumentError(f"module: {error}") from None
-    return models[-1], layers
+    return models[-1], layers, inputs
 
 
 def image_channels(module: nn.Module) -> int:

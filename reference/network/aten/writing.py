@@ -15,7 +15,18 @@ from torch import nn
 
 from reference.errors import InputError
 from reference.network.hyperparameters import hyperparameters
-from reference.network.layers import INPUT, Add, Divide, Layers, Multiply, Permute, Reshape, Subtract, Transpose
+from reference.network.layers import (
+    INPUT,
+    Add,
+    Divide,
+    Layers,
+    Multiply,
+    Permute,
+    Reduce,
+    Reshape,
+    Subtract,
+    Transpose,
+)
 from reference.network.pointwise import is_inverse_exact, with_number
 from reference.network.program import Aten, Reference
 from reference.network.trace import NAME
@@ -240,7 +251,10 @@ class Writer:
         if self.foreign and (len(shape) > MOST or not counts):
             view: Any = torch.ops.aten.reshape.default, [Reference("input", 0), list(shape)], {}
             return self.add_calls(Aten([view], None, shape, {}), [x], {})
-        if not counts or len(shape) < 2:
+        if counts and len(shape) == 1:
+            flat = self.reshape(x, (*shape, 1), None, suffix)
+            return self.add(Reduce("sum", (1,), False), [flat], shape, "number")
+        if not counts:
             raise UnsupportedError(f"the shape {x.shape} as {shape}: the first dimension, the images', must stay")
         before, after = x.shape[0], shape[0]
         if before % after and after % before:

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""Several inputs of a network, which lie one behind the other in one array (n, numbers)."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reference.errors import InputError
+
+Shape = tuple[int, ...]
+#: The shapes of several inputs with the images, by their names or in the order of the module's arguments
+Several = Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Names and shapes of inputs, in the order in which they lie in an array.
+
+    Attributes
+    ----------
+    names : of the arguments of the module's ``forward``
+    shapes : of each for one image; () is one number
+
+    Examples
+    --------
+    >>> inputs = Inputs(("x", "t"), ((1, 2), ()))
+    >>> packed = inputs.packed({"x": np.array([[[1.0, 2.0]], [[4.0, 5.0]]]), "t": np.array([3.0, 6.0])})
+    >>> packed.tolist(), inputs.parts(packed)["t"].tolist()
+    ([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [3.0, 6.0])
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+
+    @classmethod
+    def from_json(cls, text: str) -> Inputs:
+        """Read what `json` gives."""
+        found = json.loads(text)
+        return cls(tuple(found), tuple(tuple(one) for one in found.values()))
+
+    @property
+    def json(self) -> str:
+        """Return the root attribute ``inputs`` of exchange files.
+
+        >>> Inputs(("x", "t"), ((1, 2), ())).json
+        '{"x": [1, 2], "t": []}'
+        """
+        return json.dumps(dict(zip(self.names, self.shapes, strict=True)))
+
+    @property
+    def numbers(self) -> int:
+        """Return how many numbers one image has."""
+        return sum(math.prod(one) for one in self.shapes)
+
+    @property
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Return where each begins and ends in an array."""
+        ends = np.cumsum([math.prod(one) for one in self.shapes]).tolist()
+        return dict(zip(self.names, zip([0, *ends[:-1]], ends, strict=True), strict=True))
+
+    def packed(self, given: Any) -> Any:
+        """Return several arrays (n, ...) as one, (n, numbers): a mapping by their names, or a sequence in order.
+
+        Arrays of numpy, torch or cupy; one array is taken as it is.
+
+        Raises
+        ------
+        InputError
+            If one is missing, unknown or of another shape: names it.
+        """
+        if hasattr(given, "ndim"):
+            if tuple(given.shape[-1:]) != (self.numbers,):
+                raise InputError(f"input: shape {tuple(given.shape)}, expected (n, {self.numbers}), or several: "
+                                 f"{', '.join(self.names)}")
+            return given
+        if isinstance(given, Mapping):
+            values: list[Any] = [given.get(name) for name in self.names]
+            more = [name for name in given if name not in self.names]
+        else:
+            values = [*given, *[None] * (len(self.names) - len(given))]
+            more = [str(one) for one in range(len(self.names), len(values))]
+        lost = [name for name, value in zip(self.names, values, strict=False) if value is None]
+        if lost or more:
+            raise InputError(f"inputs: {', '.join(lost) or 'none'} missing and {', '.join(more) or 'none'} unknown, "
+                             f"expected {', '.join(self.names)}")
+        count = next(iter(getattr(values[0], "shape", ())), None)
+        for name, shape, value in zip(self.names, self.shapes, values, strict=True):
+            found = tuple(getattr(value, "shape", ()))
+            if count is None or found != (count, *shape):
+                raise InputError(f"input '{name}': shape {found}, expected {('n' if count is None else count, *shape)}")
+        flat = [value.reshape(count, -1) for value in values]
+        return _joining(values[0])(flat, 1)
+
+    def parts(self, packed: Any) -> dict[str, Any]:
+        """Return each of an array (n, numbers), as a gradient of the input is, in its own shape."""
+        return {name: packed[:, begin:end].reshape(packed.shape[0], *shape)
+                for (name, (begin, end)), shape in zip(self.places.items(), self.shapes, strict=True)}
+
+
+def _joining(like: Any) -> Callable[[Any, int], Any]:
+    """Of arrays of that library."""
+    library = type(like).__module__.partition(".")[0]
+    if library == "torch":
+        import torch
+
+        return torch.cat
+    if library == "cupy":
+        import cupy
+
+        return cupy.concatenate
+    return np.concatenate
+
+
+def of_example(forward: Callable[..., Any], example: Several) -> tuple[Inputs, int]:
+    """Return the inputs of shapes with the images, and the number of images.
+
+    Raises
+    ------
+    InputError
+        If ``forward`` has no such arguments, or numbers of images differ.
+    """
+    taken = [one.name for one in inspect.signature(forward).parameters.values()
+             if one.kind in (one.POSITIONAL_OR_KEYWORD, one.POSITIONAL_ONLY)]
+    names = list(example) if isinstance(example, Mapping) else taken[:len(example)]
+    shapes = [tuple(int(n) for n in one) for one in (example.values() if isinstance(example, Mapping) else example)]
+    if len(names) < len(shapes) or any(name not in taken for name in names):
+        raise InputError(f"{len(shapes)} inputs ({', '.join(names)}), expected those that forward takes: "
+                         f"{', '.join(taken)}")
+    if not shapes or any(not one or one[0] != shapes[0][0] for one in shapes):
+        raise InputError(f"inputs of the shapes {shapes}, expected (n, ...), the same n of each")
+    return Inputs(tuple(names), tuple(one[1:] for one in shapes)), shapes[0][0]
+
+
+def is_several(example: Any) -> bool:
+    """Return whether an example has the shapes of several inputs.
+
+    >>> is_several((2, 3)), is_several([(2, 3), (2,)]), is_several({"x": (2, 3)})
+    (False, True, True)
+    """
+    return isinstance(example, Mapping) or (isinstance(example, Sequence) and any(
+        isinstance(one, Sequence) for one in example))

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+"""A module of several inputs as one of the array in which they lie."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from reference.inputs import Inputs
+
+
+class Part(nn.Module):
+    """The numbers of one input."""
+
+    def __init__(self, begin: int, end: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.place, self.shape = (begin, end), shape
+
+    def forward(self, packed: torch.Tensor) -> torch.Tensor:
+        return packed[:, slice(*self.place)].reshape(-1, *self.shape)
+
+
+def of_inputs(module: nn.Module, inputs: Inputs) -> nn.Module:
+    """Return a module that takes an array, of which it gives the parts to another, whose parameters it has.
+
+    Examples
+    --------
+    >>> class Sum(nn.Module):
+    ...     def forward(self, x, t):
+    ...         return x + t
+    >>> of_inputs(Sum(), Inputs(("x", "t"), ((2,), (1,))))(torch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[4., 5.]])
+    """
+    kind = type(module)
+    parts = {f"{name}_input" if hasattr(module, name) else name: Part(*inputs.places[name], shape)
+             for name, shape in zip(inputs.names, inputs.shapes, strict=True)}
+
+    def forward(self: nn.Module, packed: torch.Tensor) -> object:
+        return kind.forward(self, **{name: self._modules[part](packed)  # type: ignore[misc]
+                                     for name, part in zip(inputs.names, parts, strict=True)})
+
+    found = copy.copy(module)
+    found._modules = {**module._modules, **parts}
+    found.__class__ = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+    return found
