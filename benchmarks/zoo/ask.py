@@ -8,6 +8,7 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -20,6 +21,7 @@ from bridge.common.errors import BridgeError
 from bridge.judge.judge import judge
 from reference.errors import InputError
 from reference.export import export
+from reference.inputs import of_example
 from reference.network.layers import Layers
 from reference.network.program import Aten
 from reference.network.reading import read
@@ -69,14 +71,21 @@ def _said(call: object) -> str:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def _batch(entry: Entry, module: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+def _batch(entry: Entry, module: nn.Module) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Inputs and a target."""
     draw = torch.Generator().manual_seed(1)
-    x = torch.randn(entry.shape, generator=draw)
+    shapes = entry.shape if isinstance(entry.shape, list) else [entry.shape]
+    x = [torch.randn(one, generator=draw) for one in shapes]
     with torch.no_grad():
-        y = copy.deepcopy(module)(x)
+        y = copy.deepcopy(module)(*x)
     if not isinstance(y, torch.Tensor):
         raise InputError(f"it gives {type(y).__name__}, supported is one tensor")
     return x, y + 0.1 * torch.randn(y.shape, generator=draw)
+
+
+def _given(x: list[torch.Tensor]) -> Any:
+    """As a network takes them."""
+    return x[0].numpy() if len(x) == 1 else [one.numpy() for one in x]
 
 
 def _trained(entry: Entry) -> str:
@@ -90,29 +99,30 @@ def _outputs(entry: Entry) -> dict[str, float]:
     module = entry.make()
     x, _ = _batch(entry, module)
     network = Network.from_torch(copy.deepcopy(module), example=entry.shape)
-    found = {"the output in training": _away(network.forward(x.numpy()), module(x))}
+    found = {"the output in training": _away(network.forward(_given(x)), module(*x))}
     network.eval()
     with torch.no_grad():
-        found["the output in evaluation"] = _away(network.forward(x.numpy()), module.eval()(x))
+        found["the output in evaluation"] = _away(network.forward(_given(x)), module.eval()(*x))
     return found
 
 
 def _step(entry: Entry) -> dict[str, float]:
     module = entry.make()
-    x, target = (one.double() for one in _batch(entry, module))
+    given, target = _batch(entry, module)
+    x, target = [one.double() for one in given], target.double()
     module = module.double()
     network = Network.from_torch(copy.deepcopy(module), example=entry.shape)
     optimizer = torch.optim.SGD(module.parameters(), LR)
-    torch.nn.functional.mse_loss(module(x), target).backward()
+    torch.nn.functional.mse_loss(module(*x), target).backward()
     optimizer.step()
-    network.step(x.numpy(), target.numpy(), lr=LR)
+    network.step(_given(x), target.numpy(), lr=LR)
     after = network.to_torch().state_dict()
     least = LR * max(float(one.grad.abs().max()) for one in module.parameters() if one.grad is not None)
     found = {name: _away(after[name].numpy(), value, least) for name, value in module.state_dict().items()
              if value.is_floating_point()}
     network.eval()
     with torch.no_grad():
-        found["the output in evaluation after a step"] = _away(network.forward(x.numpy()), module.eval()(x))
+        found["the output in evaluation after a step"] = _away(network.forward(_given(x)), module.eval()(*x))
     return found
 
 
@@ -124,11 +134,14 @@ def _away(found: Array, right: torch.Tensor, least: float = 1e-30) -> float:
 def _judged(entry: Entry, foreign: list[str]) -> str:
     module = entry.make()
     x, target = _batch(entry, module)
+    inputs, count = of_example(module.forward, entry.shape) if isinstance(entry.shape, list) else (None, len(x[0]))
+    given: Any = x[0].numpy() if inputs is None else dict(zip(inputs.names, _given(x), strict=True))
+    example = x[0].shape if inputs is None else (count, inputs.numbers)
     with tempfile.TemporaryDirectory() as folder:
         fixture, result = Path(folder, "fixture.h5"), Path(folder, "result.h5")
-        export(fixture, ExportSettings(model=entry.make, input=x.numpy(), target=target.numpy(), steps=1, lr=LR,
+        export(fixture, ExportSettings(model=entry.make, input=given, target=target.numpy(), steps=1, lr=LR,
                                        threads=1, oracle_steps=0))
-        layers = read(module, lambda _: [entry.shape], entry.shape, foreign=True)
+        layers = read(module, lambda _: [example], tuple(example), foreign=True, inputs=inputs)
         foreign += dict.fromkeys(str(call) for _, layer in layers if isinstance(layer, Aten)
                                  for call, *_ in layer.calls)
         _by_float64(layers, fixture, result)
@@ -159,4 +172,6 @@ def _by_float64(layers: Layers, fixture: Path, result: Path) -> None:
         run_step(net, *batch, "mean", sink)
         for name, part, one in parameters(net):
             assert one.grad is not None
-            file[f"steps/1/weights/{name}/{part}"] = (one - LR * one.grad).detach().float().numpy()
+            frozen = given[f"steps/0/weights/{name}/{part}"].attrs.get("frozen")
+            after = one if frozen else one - LR * one.grad
+            file[f"steps/1/weights/{name}/{part}"] = after.detach().float().numpy()

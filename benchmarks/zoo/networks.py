@@ -29,7 +29,7 @@ class Entry:
     package : the module that is imported
     call : name of its class or function, perhaps behind dots
     args, named : of the call
-    shape : of an input
+    shape : of an input, or of several
     output : which one is trained, where it gives several
     """
 
@@ -37,7 +37,7 @@ class Entry:
     call: str
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = field(default_factory=dict)
-    shape: Shape = (2, 3, 64, 64)
+    shape: Shape | list[Shape] = (2, 3, 64, 64)
     output: int | None = None
 
     @property
@@ -157,7 +157,7 @@ def _restoration() -> Iterator[Entry]:
     gray = {"in_channels": 1, "out_channels": 1, "pretrained": None}
     yield Entry("deepinv.models", "DnCNN", (), {**gray, "depth": 5, "nf": 16}, (2, 1, 32, 32))
     yield Entry("deepinv.models", "UNet", (), {"in_channels": 1, "out_channels": 1, "scales": 2}, (2, 1, 32, 32))
-    yield Entry("deepinv.models", "DRUNet", (), {**gray, "nc": [8, 8, 16, 16], "nb": 1}, (2, 2, 32, 32))
+    yield Entry("deepinv.models", "DRUNet", (), {**gray, "nc": [8, 8, 16, 16], "nb": 1}, [(2, 1, 32, 32), (2,)])
     yield Entry("deepinv.models", "SwinIR", (), {"img_size": 16, "in_chans": 1, "embed_dim": 12, "depths": (2,),
                                                  "num_heads": (2,), "window_size": 8, "upscale": 1, "upsampler": "",
                                                  "pretrained": None, "drop_path_rate": 0.0}, (2, 1, 16, 16))

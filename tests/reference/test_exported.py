@@ -98,6 +98,8 @@ SHARED: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], list[str] |
                 ["parameter", "index_select", "reshape", "slice", "add"]),
     "a table, turned": (lambda m, x: x @ (m.table.index_select(0, m.places).view(12, 24).T * m.table.T[0, :6].repeat(
         4)[:, None])[:12], None),
+    "another type of what is made": (lambda m, x: x + torch.arange(12).float().double().sin().to(x.dtype),
+                                     ["parameter", "add"]),
     "what a buffer says": (lambda m, x: x * (m.scale ** 2 + torch.arange(2.0).view(2, 1, 1)),
                            ["parameter", "multiply"]),
     "a matrix": (lambda m, x: x @ m.square, ["parameter", "reshape", "expand", "matmul"]),

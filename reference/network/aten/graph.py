@@ -253,9 +253,11 @@ class _Reader:
                 # Of a tensor that forward makes, all of whose views see it
                 return shared.constant(self._writer, node.target, args, kwargs)
             raise UnsupportedError(f"it changes '{args[0].name}'")
-        check_type(node)
+        taken = shared.leaves((args, kwargs))
+        if not taken or not all(shared.is_constant(one) for one in taken):
+            check_type(node)
         check_rank(node, args)
-        if any(isinstance(one, Tensor) and one.plain for one in shared.leaves((args, kwargs))):
+        if any(isinstance(one, Tensor) and one.plain for one in taken):
             raise UnsupportedError("it takes a tensor without images")
         if self._foreign and not _is_real(node):
             raise UnsupportedError("it gives no real numbers")
