@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A training step of a U-Net and of ResNet-18, ours beside PyTorch's: time, peak memory, and what operations take.
+"""A training step of U-Nets, ResNet-18 and ConvNeXt beside PyTorch's: time, peak memory, and what operations take.
 
 The memory is that of a process that does nothing else, beyond what it had when the libraries were imported.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from benchmarks.harness.tables import caption, optional, skipped, table, times, 
 from benchmarks.harness.timing import ratios
 from benchmarks.harness.workloads import Conv, Training
 from bridge.common.progress import stage
-from bridge.operations import Conv2d, Linear
+from bridge.operations import Conv2d, Conv3d, ConvTranspose3d, Linear
 from bridge.operations.graph import INPUT, Graph
 
 PEERS = (EAGER, CHANNELS_LAST, COMPILED, COMPILED_LAST)
@@ -42,11 +43,15 @@ class Case:
 
 
 def cases(quick: bool) -> tuple[Case, ...]:
-    """A U-Net of 32 channels at first on 4 images of 256 x 256; ResNet-18 of the paper's width on CIFAR's."""
+    """A U-Net of 32 channels at first on 4 images of 256 x 256; ResNet-18 of the paper's width on CIFAR's; two blocks
+    of ConvNeXt-T's first stage; a U-Net of 32 channels at first on a volume of 64 x 64 x 64.
+    """
     if quick:
-        return (Case("U-Net", unet(4, 1, 16), 1), Case("ResNet-18, 2 images", resnet(4, 2), 1))
+        return (Case("U-Net", unet(4, 1, 16), 1), Case("ResNet-18, 2 images", resnet(4, 2), 1),
+                Case("ConvNeXt", convnext(4, 1, 32), 1), Case("3-D U-Net", volumes(2, 8), 1))
     return (Case("U-Net", unet(32, 4, 256)), Case("U-Net, 1 thread", unet(32, 4, 256), 1),
-            *(Case(f"ResNet-18, {batch} images", resnet(64, batch)) for batch in (8, 32)))
+            *(Case(f"ResNet-18, {batch} images", resnet(64, batch)) for batch in (8, 32)),
+            Case("ConvNeXt", convnext(96, 8, 224)), Case("3-D U-Net", volumes(32, 64), rounds=5))
 
 
 def unet(width: int, batch: int, size: int) -> Training:
@@ -57,6 +62,16 @@ def unet(width: int, batch: int, size: int) -> Training:
 def resnet(width: int, batch: int) -> Training:
     """One of ten classes."""
     return Training("ResNet-18", width, (batch, 3, 32, 32), (batch, 10), "cross_entropy")
+
+
+def convnext(width: int, batch: int, size: int) -> Training:
+    """One of ten classes."""
+    return Training("ConvNeXt", width, (batch, 3, size, size), (batch, 10), "cross_entropy")
+
+
+def volumes(width: int, size: int) -> Training:
+    """A volume from a volume."""
+    return Training("3-D U-Net", width, (1, 1, size, size, size), (1, 1, size, size, size), "mse")
 
 
 def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Goal]]:
@@ -100,7 +115,11 @@ def step_flop(graph: Graph, shape: tuple[int, ...]) -> int:
             found += passes * Conv(n, c, h, w, node.out_channels, *node.kernel_size, node.stride, node.padding,
                                    node.dilation, node.groups).flop
         elif isinstance(node, Linear):
-            found += passes * 2 * given[0] * node.in_features * node.out_features
+            found += passes * 2 * math.prod(given[:-1]) * node.in_features * node.out_features
+        elif isinstance(node, (Conv3d, ConvTranspose3d)):
+            places = given if isinstance(node, ConvTranspose3d) else shapes[node.name]
+            taps = math.prod(node.kernel_size) * node.in_channels * node.out_channels // node.groups
+            found += passes * 2 * places[0] * math.prod(places[2:]) * taps
     return found
 
 

@@ -23,6 +23,8 @@ from bridge.operations.losses import LOSSES
 
 #: Those that keep images with the channels last
 LAST = (CHANNELS_LAST, MEMORY_KEPT, COMPILED_LAST)
+#: By the dimensions of images and volumes
+LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def prepare(threads: int) -> None:
@@ -43,7 +45,7 @@ def training(name: str, task: Training) -> Callable[[], float]:
 def _step(name: str, module: nn.Module, criterion: Callable[..., torch.Tensor], batch: tuple[np.ndarray, np.ndarray]
           ) -> Callable[[], float]:
     if name in LAST:
-        module = module.to(memory_format=torch.channels_last)
+        module = module.to(memory_format=LAYOUTS[batch[0].ndim])
     x, t = (_laid_out(one, name) for one in batch)
     optimizer = torch.optim.SGD(module.parameters(), lr=data.LR)
 
@@ -115,5 +117,5 @@ def operation(name: str, work: OperationPass) -> Callable[[], torch.Tensor]:
 
 def _laid_out(array: np.ndarray, name: str) -> torch.Tensor:
     tensor = torch.from_numpy(array)
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.ndim) if name in LAST else None
+    last = LAYOUTS.get(tensor.ndim) if name in LAST else None
     return tensor if last is None else tensor.to(memory_format=last)

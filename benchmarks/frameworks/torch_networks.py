@@ -10,9 +10,10 @@ from torch import nn
 
 import bridge
 from benchmarks.harness.workloads import Training
+from tests.helpers.networks.published import ConvNext, VolumeUnet
 from tests.helpers.real_networks import Resnet18, TwoLevelUnet
 
-NETWORKS = {"U-Net": TwoLevelUnet, "ResNet-18": Resnet18}
+NETWORKS = {"U-Net": TwoLevelUnet, "ResNet-18": Resnet18, "ConvNeXt": ConvNext, "3-D U-Net": VolumeUnet}
 
 
 def network_of(training: Training) -> nn.Module:

@@ -151,6 +151,36 @@ class Log10(Pointwise):
 
 
 @dataclass(frozen=True)
+class Sin(Pointwise):
+    """The sine of an angle in radians; of one above 2**27 it is NaN on our devices, and PyTorch's is a number."""
+
+    kind: ClassVar[str] = "sin"
+
+    def value(self, z: Number) -> Number:
+        """Return ``sin(z)``."""
+        return z.sin()
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``dy * cos(z)``."""
+        return dy * z.cos()
+
+
+@dataclass(frozen=True)
+class Cos(Pointwise):
+    """The cosine of an angle in radians; of one above 2**27 it is NaN on our devices, and PyTorch's is a number."""
+
+    kind: ClassVar[str] = "cos"
+
+    def value(self, z: Number) -> Number:
+        """Return ``cos(z)``."""
+        return z.cos()
+
+    def gradient(self, dy: Number, z: Number) -> Number:
+        """Return ``-dy * sin(z)``."""
+        return -dy * z.sin()
+
+
+@dataclass(frozen=True)
 class Sqrt(Pointwise):
     """The square root."""
 

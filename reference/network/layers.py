@@ -20,29 +20,25 @@ class Layers(list[tuple[str, nn.Module]]):
     ----------
     inputs : names of the layers whose outputs each takes, "input" for the model's; where none are given, each takes the
         one before
-    sources : the module's names of parameters and buffers that have others here, by these (``conv2d.weight``), and of
-        buffers of which only numbers are left, by their names and a dot
+    sources : the module's names of parameters and buffers that have others here, by these (``conv2d.weight``)
+    constants : the module's names of buffers of which only numbers are left
     rewritten : whether some are other operations than the module calls, which round in another way
     """
 
     def __init__(
         self, layers: Iterable[tuple[str, nn.Module]], inputs: dict[str, tuple[str, ...]] | None = None,
-        sources: dict[str, str] | None = None, rewritten: bool = False,
+        sources: dict[str, str] | None = None, rewritten: bool = False, constants: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(layers)
         names = [INPUT, *(name for name, _ in self)]
         self.inputs: dict[str, tuple[str, ...]] = inputs or {
             name: (before,) for before, name in itertools.pairwise(names)}
-        self.sources, self.rewritten = sources or {}, rewritten
+        self.sources, self.rewritten, self.constants = sources or {}, rewritten, constants
 
     def changed(self, change: Callable[[str, nn.Module], nn.Module]) -> Layers:
         """Return the same graph of other layers."""
-        return Layers([(name, change(name, layer)) for name, layer in self], self.inputs, self.sources, self.rewritten)
-
-    @property
-    def constants(self) -> set[str]:
-        """Return the names of the buffers of which only numbers are left."""
-        return {source for name, source in self.sources.items() if name.endswith(".")}
+        return Layers([(name, change(name, layer)) for name, layer in self], self.inputs, self.sources, self.rewritten,
+                      self.constants)
 
     def source(self, name: str, part: str) -> str:
         """Return the module's name of a layer's parameter or buffer; none of numbers that its forward makes."""

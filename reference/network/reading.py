@@ -275,7 +275,7 @@ def _check_all_used(root: nn.Module, layers: Layers) -> None:
         if name not in taken:
             raise InputError(f"layer '{name}' is called, and nothing takes its output; expected is a layer that does")
     owner: dict[int, str] = {}
-    sources = set(layers.sources.values())
+    sources = {*layers.sources.values(), *layers.constants}
     for name, layer in layers:
         for part, parameter in layer.named_parameters():
             shared = owner.setdefault(id(parameter), name)

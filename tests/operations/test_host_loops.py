@@ -20,7 +20,7 @@ from tests.helpers.loops import looped
 Array = np.ndarray
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 #: Units in the last place
-MOST = {"elu": 2.0, "exp": 1.1, "sigmoid": 2.5, "tanh": 3.0}
+MOST = {"elu": 2.0, "exp": 1.1, "sigmoid": 2.5, "tanh": 3.0, "sin": 1.5, "cos": 1.5}
 
 
 @pytest.fixture(params=LEVELS)
@@ -49,7 +49,7 @@ def numbers(dtype: str) -> Array:
 
 @DTYPES
 @pytest.mark.parametrize(("kind", "exact"), [
-    ("sigmoid", lambda x: 1 / (1 + np.exp(-x))), ("tanh", np.tanh), ("exp", np.exp),
+    ("sigmoid", lambda x: 1 / (1 + np.exp(-x))), ("tanh", np.tanh), ("exp", np.exp), ("sin", np.sin), ("cos", np.cos),
     ("elu", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))),
 ])
 def test_functions_are_right_to_the_last_places(kind: str, exact: Callable[[Array], Array], dtype: str, level: str,
@@ -71,7 +71,7 @@ def test_functions_are_right_to_the_last_places(kind: str, exact: Callable[[Arra
 def test_special_numbers_are_torchs(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.array([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e4, -1e4]], dtype)
     for kind in ("sigmoid", "tanh", "elu", "exp", "sqrt", "abs", "silu", "mish", "softplus", "log", "log2",
-                 "log10", "square", "reciprocal", "rsqrt", "hardsigmoid", "hardswish"):
+                 "log10", "square", "reciprocal", "rsqrt", "hardsigmoid", "hardswish", "sin", "cos"):
         function = getattr(torch, kind, None) or getattr(functional, kind)
         with np.errstate(over="ignore"):
             right = function(torch.from_numpy(x.astype("float64"))).numpy().astype(dtype)

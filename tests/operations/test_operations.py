@@ -135,6 +135,8 @@ MISTAKES: dict[str, list[Mistake]] = {
                lambda it, x, p: it.torch_forward([x[0].detach()], p) + 0 * x[0].sum()],
     # Of negative numbers it is NaN, and so is all that follows
     **dict.fromkeys(("log", "log2", "log10", "rsqrt", "sqrt"), POINTWISE[1:]),
+    # An even function
+    "cos": [*POINTWISE[1:], lambda it, x, p: x[0].sin()],
     "square": [*POINTWISE[1:], lambda it, x, p: x[0].abs()],
     "log_softmax": [lambda it, x, p: x[0].log_softmax(2),
                     lambda it, x, p: x[0] - x[0].exp().sum(1, True).log().detach()],

@@ -20,7 +20,7 @@ from tests.helpers.tiers import few
 
 #: What torch calls for our operations and losses
 NAMES = (
-    "abs", "add", "amax", "amin", "bmm", "cat", "clamp", "div floor_rounding", "div no_rounding_mode",
+    "abs", "add", "amax", "amin", "bmm", "cat", "clamp", "cos", "div floor_rounding", "div no_rounding_mode",
     "div trunc_rounding", "exp", "expand", "flatten", "flip", "index_select", "log", "log10", "log2", "log_softmax",
     "log_softmax with_dtype", "matmul",
     "max binary", "max reduction_no_dim", "max reduction_with_dim", "mean", "min binary", "min reduction_no_dim",
@@ -34,7 +34,7 @@ NAMES = (
         "max_pool2d", "max_pool3d", "mish", "mse_loss", "pad circular", "pad constant", "pad reflect",
         "pad replicate", "pad replicate_negative", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "silu",
         "smooth_l1_loss", "softplus")),
-    "permute", "reshape", "roll", "sigmoid", "softmax", "softmax with_dtype", "sqrt", "sub", "sum", "tanh",
+    "permute", "reshape", "roll", "sigmoid", "sin", "softmax", "softmax with_dtype", "sqrt", "sub", "sum", "tanh",
     "transpose", "true_divide", "unflatten", "view",
 )
 #: Of these PyTorch has no sample that we take: it has no spline, every clip is by tensors, no pooling to one pixel, no

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,33 +17,12 @@ from bridge.operations import OPERATIONS, Operation
 from bridge.operations.aten.operation import lacking
 from bridge.operations.hyperparameters import check_layer
 
-if TYPE_CHECKING:
-    from reference.inputs import Inputs
-
 #: Largest numbers of the element types
 LARGEST = {name: float(np.finfo(name).max) for name in ("float32", "float64")}
 #: Of the tensors between layers those are kept that come after a ReLU, where there is one
 AFTER_RELU: Final = "after_relu"
 #: What a network may be told to keep
 Keep: TypeAlias = bool | Literal["after_relu"]
-
-
-def packed(inputs: Inputs | None, given: Any) -> Any:
-    """Return several inputs as the array in which they lie; what a network of one is given stays as it is.
-
-    Raises
-    ------
-    ArgumentError
-        If one is missing, unknown, or of another shape.
-    """
-    if inputs is None:
-        return given
-    from reference.errors import InputError
-
-    try:
-        return inputs.packed(given)
-    except InputError as error:
-        raise ArgumentError(str(error)) from None
 
 
 def checked_model(model: object) -> Model:

@@ -24,7 +24,6 @@ from bridge.engine.network.arguments import (
     flag,
     kept_activations,
     optimizer_of,
-    packed,
     parameter_names,
     settings_of,
     step_number,
@@ -32,6 +31,7 @@ from bridge.engine.network.arguments import (
 from bridge.engine.network.masks import Masks
 from bridge.engine.network.momenta import Momenta, in_words, lost
 from bridge.engine.network.parameter_views import Tensors, Views, parameter_places, state_places
+from bridge.engine.network.torch_graph import packed
 from bridge.engine.network.torch_modules import Original, make_module, read_module
 from bridge.engine.network.turns import new_turn, one_at_a_time
 from bridge.exchange.contents import TRAINING, check_contents
@@ -45,7 +45,7 @@ from bridge.operations.normalization import BatchNorm2d
 if TYPE_CHECKING:
     from torch import nn
 
-    from reference.inputs import Inputs, Several
+    from bridge.engine.network.torch_graph import Inputs, Several
 
 #: numpy.ndarray, or on a CUDA device an array as `bridge.conv2d` takes it
 Array = Any

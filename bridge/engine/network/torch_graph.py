@@ -26,7 +26,8 @@ from bridge.operations.table import rows
 if TYPE_CHECKING:
     from torch import nn
 
-    from reference.inputs import Inputs, Several
+    from reference.inputs import Inputs as Inputs
+    from reference.inputs import Several as Several
     from reference.network.layers import Layers
 
 Shape = tuple[int, ...]
@@ -86,6 +87,24 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | Several 
     except InputError as error:
         raise ArgumentError(f"module: {error}") from None
     return models[-1], layers, inputs
+
+
+def packed(inputs: Inputs | None, given: Any) -> Any:
+    """Return several inputs as the array in which they lie; what a network of one is given stays as it is.
+
+    Raises
+    ------
+    ArgumentError
+        If one is missing, unknown, or of another shape.
+    """
+    if inputs is None:
+        return given
+    from reference.errors import InputError
+
+    try:
+        return inputs.packed(given)
+    except InputError as error:
+        raise ArgumentError(str(error)) from None
 
 
 def image_channels(module: nn.Module) -> int:

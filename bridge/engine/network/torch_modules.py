@@ -18,7 +18,7 @@ from bridge.exchange.model import Model
 if TYPE_CHECKING:
     from torch import nn
 
-    from reference.inputs import Inputs, Several
+    from bridge.engine.network.torch_graph import Inputs, Several
 
 Array = np.ndarray
 

@@ -597,6 +597,31 @@ class Bounded:
         return Bounded(found.value, found.error + lost, self.arithmetic)
 
     @primitive
+    def sin(self) -> Bounded:
+        """Return the sine: as every function near 0, and elsewhere off by a part of the amplitude, which is 1."""
+        return self._wave(np.sin, np.cos, np.minimum(np.abs(self.value), 1.0))
+
+    @primitive
+    def cos(self) -> Bounded:
+        """Return the cosine, which is off by a part of the amplitude."""
+        return self._wave(np.cos, np.sin, 1.0)
+
+    def _wave(self, function: Callable[[Array], Array], slope: Callable[[Array], Array], size: Array | float
+              ) -> Bounded:
+        """A function between -1 and 1, whose derivative is another, and whose second one is at most 1.
+
+        Arguments are turned back by multiples of pi/2: near the zeros of the function what is left is right to a part
+        of 1, not of itself.
+        """
+        with np.errstate(invalid="ignore"):
+            value = function(self.value)
+            if not self.arithmetic.bounds:
+                return self._alone(value)
+            carried = np.minimum(self.error * (np.abs(slope(self.value)) + 0.5 * self.error), 2.0)
+        error = self._never_exact(carried + 2 * FUNCTION_ULP * self.arithmetic.u * size, value == 0)
+        return Bounded(value, self.arithmetic.with_underflow(error, 1), self.arithmetic)
+
+    @primitive
     def sqrt(self) -> Bounded:
         """Return the square root."""
         return self._function(np.sqrt, smallest=0.0)

@@ -69,7 +69,7 @@ def fixed(layers: Layers, shape: Shape) -> Layers:
     name = next(one for one in ("input_shape", "input_shape_") if one not in taken)
     inputs = {one: tuple(name if x == INPUT else x for x in takes) for one, takes in layers.inputs.items()}
     return Layers([(name, Reshape(tuple(shape[1:]), fixed=True)), *layers], {name: (INPUT,), **inputs}, layers.sources,
-                  layers.rewritten)
+                  layers.rewritten, layers.constants)
 
 
 def _export(module: nn.Module, x: torch.Tensor) -> Any:

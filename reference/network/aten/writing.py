@@ -140,6 +140,7 @@ class Writer:
         self._layers: list[tuple[str, nn.Module]] = []
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._sources: dict[str, str] = {}
+        self._constants: frozenset[str] = frozenset()
         self._owned: set[str] = set()
         self._rewritten = False
 
@@ -188,15 +189,15 @@ class Writer:
     def kept(self) -> tuple[Any, ...]:
         """Return what is written so far, for `back`."""
         return (list(self._layers), dict(self._inputs), dict(self._sources), set(self._owned), self._rewritten,
-                dict(self.lifted))
+                dict(self.lifted), self._constants)
 
     def back(self, kept: tuple[Any, ...]) -> None:
         """Forget what was written since."""
-        self._layers, self._inputs, self._sources, self._owned, self._rewritten, self.lifted = kept
+        (self._layers, self._inputs, self._sources, self._owned, self._rewritten, self.lifted, self._constants) = kept
 
     def reads(self, names: Iterable[str]) -> None:
         """Say that numbers of layers follow from these buffers."""
-        self._sources |= {f"{name}.": name for name in names}
+        self._constants |= set(names)
 
     def counter_of(self, mean: Stored) -> Stored | None:
         """Return how often a normalisation has been trained, if it counts."""
@@ -239,7 +240,7 @@ class Writer:
                 found.append((name, layer))
         names = {name for name, _ in found}
         return Layers(reversed(found), {name: one for name, one in self._inputs.items() if name in names},
-                      self._sources, self._rewritten)
+                      self._sources, self._rewritten, self._constants)
 
     # --- what several operations are written with ------------------------------------------------------------
 

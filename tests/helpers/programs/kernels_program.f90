@@ -11,7 +11,7 @@ program kernels_program
    use, intrinsic :: iso_fortran_env, only : error_unit, input_unit, output_unit
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, dtype_float32, dtype_float64, i8, sp
-   use cnn_core_tensor, only : as_vector, tensor_type
+   use cnn_core_tensor, only : as_vector, extent_of, tensor_type
    use cnn_model_build_network, only : build_network
    use cnn_model_description, only : description_type
    use cnn_model_network, only : keep_all, keep_needed, layer_view_type, network_type
@@ -103,7 +103,7 @@ contains
       end do
       allocate (x(product(extent)), x_double(product(extent)))
       source%dtype = dtype
-      source%extent = extent
+      source%extent = extent_of(extent)
       source%address = c_loc(x)
       if (dtype == dtype_float64) source%address = c_loc(x_double)
       call fill(source)

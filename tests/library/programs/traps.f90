@@ -12,14 +12,14 @@ program traps
       & "avg_pool2d kernel_size=2,2 stride=2,2", "batch_norm2d num_features=2", "circular_pad pad=1,1,1,1", &
       & "clip min=-1 max=1", "concat", "constant_pad pad=1,1,1,1 value=2", "interpolate degree=3 size=18,74", &
       & "conv2d in_channels=2 out_channels=3 kernel_size=3,3", "conv_transpose2d in_channels=2 out_channels=3 "// &
-      & "kernel_size=2,2", "divide", "dropout p=0.5", "dropout2d p=0.5", "elu", "exp", "flatten", "gelu", "gelu_tanh", &
+      & "kernel_size=2,2", "cos", "divide", "dropout p=0.5", "dropout2d p=0.5", "elu", "exp", "flatten", "gelu", "gelu_tanh", &
       & "global_avg_pool2d", "group_norm num_groups=2 num_channels=2", "hardsigmoid", "hardswish", &
       & "leaky_relu", "log", "log10", "log2", &
       & "log_softmax", "max dim=1 keepdim=1", "max_pool2d kernel_size=2,2 stride=2,2", "mean dim=1 keepdim=1", &
       & "min dim=1 keepdim=1", "mish", "multiply", &
       & "prelu num_parameters=2", "reciprocal", "rsqrt", "square", &
       & "reflection_pad2d padding=1,1,1,1", "relu", "replication_pad2d padding=1,1,1,1", &
-      & "sigmoid", "silu", "softmax", "softplus", "sqrt", "subtract", "sum dim=1 keepdim=1", "tanh", &
+      & "sigmoid", "silu", "sin", "softmax", "softplus", "sqrt", "subtract", "sum dim=1 keepdim=1", "tanh", &
       & "upsample_bilinear2d scale_factor=2,2", "upsample_nearest2d scale_factor=2,2", "zero_pad2d padding=1,1,1,1"]
    character(len=*), parameter :: pairs(*) = [character(len=8) :: "add", "concat", "divide", "multiply", &
       & "subtract"]

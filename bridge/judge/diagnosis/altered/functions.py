@@ -11,13 +11,16 @@ from bridge.judge.diagnosis.altered.calls import Call
 
 #: What is taken for what
 OTHERS = {"exp": ("expm1", "sigmoid"), "expm1": ("exp",), "log": ("log1p",), "log1p": ("log",), "erf": ("tanh",),
-          "tanh": ("sigmoid", "erf"), "sigmoid": ("tanh", "exp"), "sqrt": ("squared",)}
-#: Factors of arguments and results: logarithms and powers of other bases, forgotten halves
+          "tanh": ("sigmoid", "erf"), "sigmoid": ("tanh", "exp"), "sqrt": ("squared",),
+          "sin": ("cos", "tanh"), "cos": ("sin",)}
+#: Factors of arguments and results: logarithms and powers of other bases, angles of other units
 BASES = {"exp": (("2**x", math.log(2.0), 1.0), ("10**x", math.log(10.0), 1.0)),
-         "log": (("the binary logarithm", 1.0, 1 / math.log(2.0)), ("the decimal logarithm", 1.0, 1 / math.log(10.0)))}
+         "log": (("the binary logarithm", 1.0, 1 / math.log(2.0)), ("the decimal logarithm", 1.0, 1 / math.log(10.0))),
+         "sin": (("the sine of degrees", math.pi / 180.0, 1.0), ("the sine of turns", 2.0 * math.pi, 1.0)),
+         "cos": (("the cosine of degrees", math.pi / 180.0, 1.0), ("the cosine of turns", 2.0 * math.pi, 1.0))}
 
 
-@alters("exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "sqrt", "squared")
+@alters("exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "sqrt", "squared", "sin", "cos")
 def other_functions(call: Call, extents: Extents) -> Alterations:
     """Yield other functions of the same number."""
     name, x = call.primitive, call.first.label

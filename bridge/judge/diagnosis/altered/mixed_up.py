@@ -13,11 +13,12 @@ from bridge.judge.diagnosis.altered.calls import GIVEN, Call, Change, Instead, S
 
 #: Primitives whose operands may be mixed up
 TAKING = {"__add__", "__sub__", "__rsub__", "__mul__", "__truediv__", "__rtruediv__", "__matmul__", "squared", "sqrt",
-          "exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "sum", "__gt__"}
+          "exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "sin", "cos", "sum", "__gt__"}
 #: Those whose operands may be of several shapes
 BROADCASTING = {"__add__", "__sub__", "__mul__", "__truediv__"}
 #: Functions before which a number may be added or multiplied, and not after them
-FUNCTIONS = {"sqrt", "exp", "log", "tanh", "sigmoid", "squared", "erf", "__abs__"}
+FUNCTIONS = {"sqrt", "exp", "log", "tanh", "sigmoid", "squared", "erf", "sin", "cos",
+             "__abs__"}
 #: What is said of a number that is added or multiplied
 DONE = {"__add__": ("added to", lambda x, c: x + c), "__mul__": ("multiplied with", lambda x, c: x * c)}
 

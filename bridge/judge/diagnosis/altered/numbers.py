@@ -23,8 +23,8 @@ FORMATS: dict[str, Callable[[Array], Array]] = {
     "bfloat16": to_bf16, "float16": to_fp16, "11 bits, as TF32 has": lambda x: round_fraction(x, 10)}
 #: Primitives whose results are numbers of the formula; what is only moved has been one before
 COMPUTED = {"__add__", "__sub__", "__rsub__", "__mul__", "__truediv__", "__rtruediv__", "averaged", "squared", "sum",
-            "summed_to", "sqrt", "exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "folded", "__matmul__",
-            "resized", "scattered", "weights_between", "cubic_weights"}
+            "summed_to", "sqrt", "exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "sin", "cos", "folded",
+            "__matmul__", "resized", "scattered", "weights_between", "cubic_weights"}
 #: Steps of Newton's method for a constant, and the change of it that ends them
 STEPS, SETTLED = 12, 1e-11
 #: Distance from the right number, in units of its rounding, below which a constant is no other one
