@@ -14,12 +14,16 @@ all gradients: one that is zero but for rounding, as of a bias before a normalis
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from reference.errors import InputError, one_line
 from reference.network.layers import Layers, run
@@ -115,12 +119,39 @@ def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape], *, evaluat
                     break
 
 
+class _InFloat64(TorchFunctionMode):
+    """What a module of float32 makes float32 of stays float64, as all that it computes is: it changes nothing there."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.Tensor.float, torch.Tensor.to, torch.Tensor.type) and args[0].dtype == torch.float64:
+            if func is torch.Tensor.float:
+                return args[0]
+            args, kwargs = tree_map(lambda one: torch.float64 if one is torch.float32 else one, (args, kwargs))
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _kept(module: nn.Module) -> Iterator[None]:
+    """What a forward keeps in attributes for its next call is of this one."""
+    usual = vars(nn.Module())
+    kept = [(part, {name: copy.copy(value) for name, value in vars(part).items()
+                    if name not in usual and isinstance(value, (dict, list))}) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, values in kept:
+            vars(part).update(values)
+
+
 class _Twin:
     """A module and its layers, with the same parameters, at random."""
 
     def __init__(self, module: nn.Module, layers: Layers, integers: int) -> None:
         self._integers = integers
         self._close = CLOSE if layers.rewritten else 0.0
+        is_single = all(one.dtype == torch.float32 for one in module.parameters())
+        self._mode = _InFloat64 if layers.rewritten and is_single else contextlib.nullcontext
         module = module.double() if layers.rewritten else module
         values = dict(module.named_parameters())
         # The copies of the layers have the module's parameters, or views of them, and buffers of their own, which a run
@@ -157,7 +188,8 @@ class _Twin:
         """Run both, with gradients and without; returns whether all of the output is a number."""
         x = torch.randint(self._integers, shape, generator=self._generator) if self._integers else self._random(shape)
         for gradients in (True, False):
-            expected = self._run(self._module, x, gradients, "the model", self._learned)
+            with self._mode(), _kept(self._module):
+                expected = self._run(self._module, x, gradients, "the model", self._learned)
             found = self._run(lambda given: list(run(self._layers, given))[-1][1], x, gradients,
                               "the graph of the model's layers", {name: self._views[name] for name in self._learned})
             self._check_output(x, expected["output"], found["output"])

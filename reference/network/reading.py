@@ -103,7 +103,8 @@ def _is_of_any(layer: nn.Module) -> bool:
 def _found(module: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:
     root = _copy(module)
     layers = _traced(root, reader)
-    _check_all_used(root, layers)
+    # torch.export shows all that is computed of a buffer
+    _check_all_used(root, layers, ("parameter", "buffer") if reader is trace else ("parameter",))
     return layers
 
 
@@ -268,8 +269,8 @@ def _numbers(root: nn.Module) -> dict[str, object]:
             for key, value in vars(part).items() if isinstance(value, (bool, int, float, str))}
 
 
-def _check_all_used(root: nn.Module, layers: Layers) -> None:
-    """Each parameter and each buffer belongs to one layer that is called, and to no other; each output is taken."""
+def _check_all_used(root: nn.Module, layers: Layers, kinds: Sequence[str]) -> None:
+    """Each parameter or buffer belongs to one layer that is called, and to no other; each output is taken."""
     taken = {one for name, _ in layers for one in layers.inputs[name]}
     for name, _ in layers[:-1]:
         if name not in taken:
@@ -283,8 +284,8 @@ def _check_all_used(root: nn.Module, layers: Layers) -> None:
                 raise InputError(f"layers '{shared}' and '{name}' share their {part}, expected one for each")
         sources |= {layers.source(name, part) for part, _ in layer.named_parameters()}
         owner |= {id(buffer): name for buffer in layer.buffers()}
-    for kind, found in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
-        for name, value in found:
+    for kind in kinds:
+        for name, value in root.named_parameters() if kind == "parameter" else root.named_buffers():
             if id(value) not in owner and name not in sources:
                 raise InputError(f"the {kind} '{name}' belongs to no layer that the model's forward calls; expected is "
                                  "none (take it out of the module)")

@@ -11,7 +11,9 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import bridge
 from bridge.engine.library import extension
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
@@ -57,6 +59,38 @@ def test_others_are_right_with_proven_bounds(name: str, tmp_path: Path) -> None:
     extension.run_file(fixture, result, "cpu")
     comparison, verdict = judge(fixture, result, diagnosing=False, adequacy=False)
     assert verdict.outcome is Outcome.ROUNDING and not comparison.estimated, verdict.words
+
+
+class Cached(nn.Module):
+    """Keeps what evaluation has computed of a parameter, computes a part in float32 by its own word, has a buffer that
+    nothing takes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.table, self.cache = nn.Linear(4, 4), nn.Parameter(torch.randn(3, 4)), {}
+        self.places, self.unused = nn.Buffer(torch.tensor([0, 2])), nn.Buffer(torch.ones(2))
+
+    def bias(self) -> torch.Tensor:
+        if self.training:
+            return self.table[self.places]
+        if not self.cache:
+            self.cache["it"] = self.table[self.places]
+        return self.cache["it"]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.line(x).float() + self.bias()).square().float().mean(1)
+
+
+def test_what_a_module_keeps_and_makes_float32_of_is_no_obstacle() -> None:
+    torch.manual_seed(0)
+    module = Cached()
+    net = bridge.Network.from_torch(module, example=(3, 2, 4))
+    x = torch.randn(3, 2, 4)
+    with torch.no_grad():
+        np.testing.assert_allclose(net.forward(x.numpy()), module(x), 0, 1e-6)
+    with pytest.raises(bridge.ArgumentError, match=r"it computes in torch\.float32 and torch\.float64"):
+        bridge.Network.from_torch(Cached().double(), example=(3, 2, 4))
 
 
 #: Of tensors of a step, and what is wrong with them
