@@ -50,6 +50,29 @@ def test_a_network_is_judged_and_trained() -> None:
     assert entry().make().drop.p == 0.0 and entry().installed
 
 
+class Pair(nn.Module):
+    """Of two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(3, 2), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.one(x) * self.other(y)
+
+
+def test_several_inputs() -> None:
+    one = Entry(__name__, "Pair", (), {}, [(2, 3), (2, 4)])
+    assert ask(one) == Found(one.name, "yes", "yes")
+
+
+def test_what_was_right_is_not_asked_again(tmp_path: Path) -> None:
+    names = [one.name for one in NETWORKS[:3]]
+    zoo.write(str(tmp_path / "zoo.json"), [Found(names[0], "yes", "yes", ("a",)), Found(names[1], "yes", "no"),
+                                           Found(names[2], "no", "yes"), Found("nobody's", "yes", "yes")])
+    assert zoo.right(str(tmp_path / "zoo.json")) == [Found(names[0], "yes", "yes", ("a",))]
+
+
 def test_what_is_missing_is_said() -> None:
     lacking = ask(entry(lacks=True))
     assert lacking.judged == "yes" and lacking.estimated == ("aten.sinh.default",)
