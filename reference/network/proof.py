@@ -176,7 +176,7 @@ class _Twin:
         none = torch.float64 if layers.rewritten else torch.float32
         self._dtype = next((one.dtype for one in values.values()), none)
         self._generator = torch.Generator().manual_seed(0)
-        self._positive = False
+        self._positive, self._drawn = False, 0
 
     def evaluate(self) -> None:
         """Set both into the mode of evaluation."""
@@ -215,7 +215,7 @@ class _Twin:
              learned: dict[str, nn.Parameter]) -> dict[str, torch.Tensor | None]:
         """The output, and its gradients with respect to the input and all parameters that learn."""
         # The same masks of dropouts, and the same gradient of the output
-        torch.default_generator.manual_seed(0)
+        torch.default_generator.manual_seed(self._drawn)
         images = "images of {2}x{3} pixels" if x.dim() == IMAGES else "an input of the shape {0}"
         where = images.format(tuple(x.shape), *x.shape[1:])
         start = x.clone().requires_grad_(gradients and x.is_floating_point())
@@ -252,7 +252,7 @@ class _Twin:
         """Parameters at random, of a size with which numbers grow neither large nor small from layer to layer; buffers
         from 0.5 to 1.5, as a variance is positive; counters stay. Inputs are drawn alike.
         """
-        self._positive = positive
+        self._positive, self._drawn = positive, self._drawn + 1
         for one in self._module.parameters():
             # Smaller ones of one dimension: a bias must not decide the signs of all that follows
             fan = one.numel() / max(one.shape[0], 1) if one.dim() > 1 else 4.0

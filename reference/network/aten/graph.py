@@ -249,6 +249,8 @@ class _Reader:
                 return args[0]
             if name := next((known for known, one in self._stored.items() if _same_memory(one, args[0].value)), None):
                 raise UnsupportedError(f"it changes '{name}'")
+            if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
+                raise UnsupportedError("it draws random numbers")
             if all(shared.is_constant(one) for one in shared.leaves((args, kwargs))):
                 # Of a tensor that forward makes, all of whose views see it
                 return shared.constant(self._writer, node.target, args, kwargs)

@@ -38,6 +38,8 @@ POINTWISE: dict[str, Operation] = {
     for kind, one in OPERATIONS.items() if issubclass(one, Pointwise) and kind != "relu"}
 
 NUMBERS = counted("functions")
+#: NaN of larger numbers
+TURNED, MOST_TURNED = ("cos", "sin"), 2.0**27
 #: Those that multiply a number far below 0 by a small difference from 1
 CANCEL = ("gelu", "gelu_tanh")
 OF_OUTPUT = {kind for kind in NUMBERS if re.search(r"\by\b", rows("functions")[kind]["gradient"])}
@@ -67,6 +69,8 @@ def test_functions_of_each_element(kernels: HostKernels, kind: str, name: str, b
     kernels.launch(f"cnn_pointwise_{kind}", blocks, np.int64(z.size), z, y, *given)
     memory.check()
     right = formula(wide(z))
+    if name in TURNED:
+        right = torch.where(wide(z).abs() <= MOST_TURNED, right, torch.nan)
     # An exponential, a sum, a quotient and perhaps a product are rounded, and in float64 torch's are not exact either
     scale = 1.0 if name in CANCEL else float(np.finfo(z.dtype).tiny)
     assert ulps(y, right, scale) <= (3 if kind == "f32" else 4)
