@@ -51,14 +51,14 @@ def test_a_network_is_judged_and_trained() -> None:
 
 
 class Pair(nn.Module):
-    """Of two inputs."""
+    """Of two inputs, and numbers that nothing learns."""
 
     def __init__(self) -> None:
         super().__init__()
         self.one, self.other = nn.Linear(3, 2), nn.Linear(4, 2)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return self.one(x) * self.other(y)
+        return self.one(x) * self.other(y) + self.one(x) * torch.arange(2.0)
 
 
 def test_several_inputs() -> None:
