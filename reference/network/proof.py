@@ -131,17 +131,32 @@ class _InFloat64(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-@contextlib.contextmanager
-def _kept(module: nn.Module) -> Iterator[None]:
-    """What a forward keeps in attributes for its next call is of this one."""
+def _attributes(module: nn.Module) -> list[tuple[nn.Module, dict[str, Any]]]:
+    """Lists and dictionaries in which a forward may keep something for its next call."""
     usual = vars(nn.Module())
-    kept = [(part, {name: copy.copy(value) for name, value in vars(part).items()
+    return [(part, {name: copy.copy(value) for name, value in vars(part).items()
                     if name not in usual and isinstance(value, (dict, list))}) for part in module.modules()]
+
+
+@contextlib.contextmanager
+def _kept(module: nn.Module) -> Iterator[list[tuple[nn.Module, dict[str, Any]]]]:
+    """What a forward keeps for its next call is forgotten: parameters are others there."""
+    kept = _attributes(module)
     try:
-        yield
+        yield kept
     finally:
         for part, values in kept:
             vars(part).update(values)
+
+
+def _has_changed(before: list[tuple[nn.Module, dict[str, Any]]], module: nn.Module) -> bool:
+    """Whether a list or a dictionary has other elements than before."""
+    def elements(found: list[tuple[nn.Module, dict[str, Any]]]) -> list[Any]:
+        return [(name, list(one) if isinstance(one, dict) else None,
+                 [id(x) for x in (one.values() if isinstance(one, dict) else one)])
+                for _, values in found for name, one in values.items()]
+
+    return elements(before) != elements(_attributes(module))
 
 
 class _Twin:
@@ -188,8 +203,10 @@ class _Twin:
         """Run both, with gradients and without; returns whether all of the output is a number."""
         x = torch.randint(self._integers, shape, generator=self._generator) if self._integers else self._random(shape)
         for gradients in (True, False):
-            with self._mode(), _kept(self._module):
+            with self._mode(), _kept(self._module) as kept:
                 expected = self._run(self._module, x, gradients, "the model", self._learned)
+                if not gradients and _has_changed(kept, self._module):
+                    self._check_repeated(x, expected["output"])
             found = self._run(lambda given: list(run(self._layers, given))[-1][1], x, gradients,
                               "the graph of the model's layers", {name: self._views[name] for name in self._learned})
             self._check_output(x, expected["output"], found["output"])
@@ -203,6 +220,18 @@ class _Twin:
                 if name in found and not _same(one, found[name], self._close * max(size, SMALLEST)):
                     raise InputError(_difference(name, mode, gradients, x))
         return not bool(found["output"].isnan().any())  # type: ignore[union-attr]
+
+    def _check_repeated(self, x: torch.Tensor, first: torch.Tensor | None) -> None:
+        """A cache gives the same again; a forward that counts its calls, or adds what it kept, does not."""
+        buffers = {name: one.clone() for name, one in self._module.named_buffers()}
+        for _ in range(2):
+            found = self._run(self._module, x, False, "the model", self._learned)["output"]
+            if not isinstance(found, torch.Tensor) or not _same(first, found, 0.0):
+                raise InputError("the model's forward gives something else when it is called again: it keeps something "
+                                 "in a list or a dictionary; supported is one that is the same in all its calls")
+        with torch.no_grad():
+            for name, one in self._module.named_buffers():
+                one.copy_(buffers[name])
 
     def _check_output(self, x: torch.Tensor, expected: object, found: object) -> None:
         assert isinstance(found, torch.Tensor)

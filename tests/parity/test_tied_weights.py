@@ -93,6 +93,39 @@ def test_what_a_module_keeps_and_makes_float32_of_is_no_obstacle() -> None:
         bridge.Network.from_torch(Cached().double(), example=(3, 2, 4))
 
 
+class Counting(nn.Module):
+    """Its calls, in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.gain, self.calls = nn.Linear(4, 4), nn.Parameter(torch.ones(4)), [1.0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls[0] = self.calls[0] + 1
+        return self.line(x) * self.gain * self.calls[0]
+
+
+class Remembering(Counting):
+    """What the call before gave, in a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.line(x) * self.gain
+        if "y" in self.before and self.before["y"].shape == y.shape:
+            y = y + self.before["y"].detach()
+        self.before["y"] = y
+        return y
+
+
+@pytest.mark.parametrize("make", [Counting, Remembering])
+def test_a_module_that_is_another_one_in_its_next_call_is_refused(make: type[nn.Module]) -> None:
+    with pytest.raises(bridge.ArgumentError, match="something else when it is called again"):
+        bridge.Network.from_torch(make(), example=(2, 4))
+
+
 #: Of tensors of a step, and what is wrong with them
 MISTAKES: dict[str, tuple[str, Any]] = {
     "the gradient of two calls of three": ("grads/block/weight", lambda a: a * (2 / 3)),
