@@ -39,12 +39,6 @@ class Inputs:
     names: tuple[str, ...]
     shapes: tuple[Shape, ...]
 
-    @classmethod
-    def from_json(cls, text: str) -> Inputs:
-        """Read what `json` gives."""
-        found = json.loads(text)
-        return cls(tuple(found), tuple(tuple(one) for one in found.values()))
-
     @property
     def json(self) -> str:
         """Return the root attribute ``inputs`` of exchange files.

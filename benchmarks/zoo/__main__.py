@@ -99,15 +99,16 @@ def document(found: list[Found], versions: dict[str, str]) -> str:
             for one in found]
     missing = Counter(call for one in found for call in one.estimated)
     often = ", ".join(f"`{name}` ({n})" for name, n in missing.most_common(12))
+    left = len(NETWORKS) - total["networks"]
+    whole = f" {left} networks more were not asked yet (`--again` asks them)." if left > 0 else ""
     text = f"""# Networks of other packages
 
 `python -m benchmarks.zoo` asks of {total['networks']} networks of public packages, small ones on small images,
 whether they are read, judged and trained. Weights are drawn by a seed, and nothing else is random. A network is
 *judged* where a right program, PyTorch's in float64 written as float32, is RIGHT. It is *trained* where the
 library's outputs in training and evaluation in float32, and parameters, buffers and outputs after a step in float64,
-are PyTorch's to 1e-4 of the largest number. Where PyTorch's own float32 is further from its float64, outputs are at
-most twice as far. Operations that the table lacks have
-[estimated bounds](numerics.md#operations-that-the-table-lacks).
+are PyTorch's to 1e-4 of the largest number. Operations that the table lacks have
+[estimated bounds](numerics.md#operations-that-the-table-lacks).{whole}
 
 Judged: {total['judged']} of {total['networks']}. Trained: {total['trained']} of {total['networks']}.
 

@@ -12,12 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from bridge.engine.library import extension
-from bridge.judge.judge import judge
-from bridge.judge.measure.outcome import Outcome
 from reference.export import export
 from reference.settings import ExportSettings
-from tests.helpers.networks.beside_torch import train_beside
+from tests.helpers.networks.beside_torch import assert_caught, assert_right, train_beside
 from tests.helpers.networks.exported_networks import Tokens, conv
 
 
@@ -40,10 +37,7 @@ def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_right(fixture: Path, device: str, tmp_path: Path) -> None:
-    extension.run_file(fixture, tmp_path / "result.h5", device)
-    comparison, verdict = judge(fixture, tmp_path / "result.h5", diagnosing=False)
-    assert verdict.outcome is Outcome.ROUNDING, verdict.words
-    assert not comparison.not_judged and not comparison.estimated
+    assert_right(fixture, tmp_path / "result.h5", device)
     with h5py.File(fixture) as file:
         kinds = {one.attrs["type"] for one in file["model/layers"].values()}
     assert {"parameter", "index_select", "reshape", "matmul"} < kinds and "aten" not in kinds
@@ -67,11 +61,4 @@ MISTAKES: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("what", MISTAKES)
 def test_a_mistake_is_caught_where_it_is(fixture: Path, what: str, tmp_path: Path) -> None:
-    result = tmp_path / "result.h5"
-    extension.run_file(fixture, result, "cpu")
-    name, mistake = MISTAKES[what]
-    with h5py.File(result, "r+") as file:
-        one = file[f"steps/0/{name}"]
-        one[...] = mistake(one[...])
-    _, verdict = judge(fixture, result, diagnosing=False, adequacy=False)
-    assert verdict.outcome is Outcome.BUG and name in verdict.words, verdict.words
+    assert_caught(fixture, tmp_path / "result.h5", *MISTAKES[what])
