@@ -16,8 +16,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -49,22 +50,30 @@ examples:
 
 def run(entries: list[Entry], errors: Console, jobs: int = 1, path: str | None = None,
         known: Sequence[Found] = ()) -> list[Found]:
-    """Ask about all of them, each in a new process; one that dies is said to have died. A file has what is known, in
-    the order of all networks.
+    """Ask about all of them, each in a new process. A file has what is known as soon as it is, in the order of all
+    networks.
     """
     found = list(known)
     place = {one.name: i for i, one in enumerate(NETWORKS)}
-    with stage(errors, f"{len(entries)} networks") as report, \
-            ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        for done, (entry, answer) in enumerate([(one, pool.submit(ask, one)) for one in entries], 1):
-            try:
-                found.append(answer.result())
-            except BrokenProcessPool:
-                found.append(Found(entry.name, "its process died", "its process died"))
+    with stage(errors, f"{len(entries)} networks") as report, ExitStack() as last:
+        threads = ThreadPoolExecutor(jobs)
+        # Who interrupts it does not want the rest
+        last.callback(threads.shutdown, cancel_futures=True)
+        for done, answer in enumerate(as_completed([threads.submit(alone, one) for one in entries]), 1):
+            found.append(answer.result())
             report(done, len(entries))
             found.sort(key=lambda one: place.get(one.name, len(place)))
             write(path, found)
     return found
+
+
+def alone(entry: Entry) -> Found:
+    """Ask in a process of its own: one that dies is said to have died, and takes no other with it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        try:
+            return process.submit(ask, entry).result()
+        except BrokenProcessPool:
+            return Found(entry.name, "its process died", "its process died")
 
 
 def right(path: str) -> list[Found]:

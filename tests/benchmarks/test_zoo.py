@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -102,6 +103,20 @@ def test_what_is_known_is_kept_as_it_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(zoo, "write", lambda path, found: kept.append(len(found)))
     assert len(zoo.run([entry(), entry(lacks=True)], Output(stderr=True), 1, "a.json")) == 2
     assert kept == [1, 2]
+
+
+class Dies(nn.Module):
+    """Takes its process with it."""
+
+    def __init__(self) -> None:
+        os._exit(3)
+
+
+def test_a_network_that_dies_takes_no_other_with_it() -> None:
+    """They are asked at the same time."""
+    died = Entry(__name__, "Dies", (), {}, SHAPE)
+    found = {one.name: one.judged for one in zoo.run([died, entry()], Output(stderr=True), 2)}
+    assert found == {died.name: "its process died", entry().name: "yes"}
 
 
 def test_a_verdict_that_is_not_right_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
