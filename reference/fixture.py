@@ -163,7 +163,7 @@ class _Work:
         target = self.own.target if self.own else target_text(self.source, self.input_shape, output_shape)
         write_header(file, settings, self.layers, self.source.data, target)
         if self.own and self.own.inputs:
-            file.attrs["inputs"] = self.own.inputs.json
+            file["model"].attrs["inputs"] = self.own.inputs.text
         write_state(file, self.layers)
         optimizer = Optimizer(self.layers, settings)
         for k in range(settings.steps):

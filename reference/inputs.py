@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,13 +40,35 @@ class Inputs:
     shapes: tuple[Shape, ...]
 
     @property
-    def json(self) -> str:
-        """Return the root attribute ``inputs`` of exchange files.
+    def text(self) -> str:
+        """Return the attribute ``inputs`` of a model in exchange files.
 
-        >>> Inputs(("x", "t"), ((1, 2), ())).json
-        '{"x": [1, 2], "t": []}'
+        >>> Inputs(("x", "t"), ((1, 2), ())).text
+        'x=1,2 t='
         """
-        return json.dumps(dict(zip(self.names, self.shapes, strict=True)))
+        return " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in zip(
+            self.names, self.shapes, strict=True))
+
+    @classmethod
+    def of_text(cls, text: str) -> Inputs:
+        """Return those of a text of a file.
+
+        Raises
+        ------
+        InputError
+            If it says something else.
+
+        Examples
+        --------
+        >>> Inputs.of_text("x=1,2 t=")
+        Inputs(names=('x', 't'), shapes=((1, 2), ()))
+        """
+        found = [re.fullmatch(r"([^=]+)=((?:[0-9]+(?:,[0-9]+)*)?)", one) for one in text.split()]
+        named = {one[1]: tuple(int(n) for n in one[2].split(",") if n) for one in found if one}
+        if not named or len(named) < len(found) or not all(n > 0 for shape in named.values() for n in shape):
+            raise InputError(f"inputs: {text[:200]!r}, expected names, each with =, and the numbers of its shape with "
+                             "commas between them")
+        return cls(tuple(named), tuple(named.values()))
 
     @property
     def numbers(self) -> int:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,7 @@ class Model:
     layers : in an order of computation
     mean : the loss is a mean, else a sum
     loss : its type, a key of `bridge.operations.losses.LOSSES`, and perhaps settings: "huber delta=0.5"
+    inputs : names and shapes of several inputs that lie in the network's one, "x=1,64,64 t="; nothing computes by them
 
     Examples
     --------
@@ -43,6 +44,7 @@ class Model:
     layers: tuple[Operation, ...]
     mean: bool = True
     loss: str = MeanSquaredError.kind
+    inputs: str = field(default="", compare=False)
 
     @classmethod
     def from_json(cls, text: str) -> Model:

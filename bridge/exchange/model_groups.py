@@ -46,14 +46,16 @@ def read_model(group: h5py.Group, alive: Callable[[], object] = lambda: None) ->
             alive()
         found.sort(key=lambda one: one[0])
         criterion, mean = _loss(loss)
+        inputs = plain(group.attrs, "inputs") if "inputs" in group.attrs else ""
     except HDF5_ERRORS as error:
         if isinstance(error, FileError):
             raise
         raise FileError(f"model: it cannot be read ({one_line(error)})") from None
     if [index for index, _ in found] != list(range(len(found))):
         raise FileError(f"model: the layers' index are {[index for index, _ in found][:8]}, expected 0, 1, 2, ...")
-    model = Model(tuple(layer for _, layer in found), mean, criterion)
-    return Model(model.graph.nodes, mean, criterion)
+    if not isinstance(inputs, str):
+        raise FileError(f"model: inputs are {shortened(inputs)}, expected a text")
+    return Model(tuple(layer for _, layer in found), mean, criterion, inputs).joined()
 
 
 def write_model(group: h5py.Group, model: Model) -> None:
@@ -64,6 +66,8 @@ def write_model(group: h5py.Group, model: Model) -> None:
         for one in fields(layer):
             value = getattr(layer, one.name)
             attributes[one.name] = int(value) if isinstance(value, bool) else value
+    if model.inputs:
+        group.attrs["inputs"] = model.inputs
     loss, criterion = group.create_group("loss").attrs, model.criterion
     loss["type"], loss["reduction"] = criterion.kind, criterion.reduction
     for name, value in criterion.given.items():

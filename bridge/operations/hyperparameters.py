@@ -16,8 +16,8 @@ from bridge.operations.operation import Operation
 
 #: Allowed names of layers
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
-#: Largest integer of a hyperparameter
-LARGEST = 65536
+#: Largest integer of a hyperparameter: `largest` of fortran/operations/attributes.f90
+LARGEST = 2**24
 #: Most numbers of a hyperparameter that is a list of them
 MOST = 4096
 #: Of a tensor: `max_rank` of fortran/core/tensor.f90

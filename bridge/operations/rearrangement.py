@@ -18,11 +18,11 @@ Extents = tuple[int, ...]
 Axis = int
 #: Several
 Axes = tuple[int, ...]
-#: A number from the end if it is negative, or how far numbers go: from -65536 to 65536
+#: A number from the end if it is negative, or how far numbers go: from -2**24 to 2**24
 Index = int
 Shifts = tuple[int, ...]
 #: Where a slice stops that goes to the end, however long a dimension is
-TO_THE_END = 65536
+TO_THE_END = 2**24
 
 
 def positive(node: Operation, axis: Axis, rank: int) -> int:
@@ -159,7 +159,7 @@ class Permute(Operation):
 class Slice(Operation):
     """Some indices of a dimension that is not the batch, Python's ``x[start:stop:step]`` along it.
 
-    A `stop` of 65536 is the end.
+    A `stop` of 2**24 is the end.
     """
 
     dim: Axis

@@ -15,7 +15,8 @@ module cnn_io_model
 
    public :: read_model, write_model
 
-   character(len=*), parameter :: root = "/model/layers", loss_path = "/model/loss"
+   character(len=*), parameter :: model_path = "/model", root = "/model/layers", &
+      & loss_path = "/model/loss"
 
 contains
 
@@ -40,6 +41,11 @@ contains
       do i = 1, size(names)
          call read_layer(file, names(i)%text, description, error)
          if (allocated(error)) return
+      end do
+      call attribute_names(file, model_path, names, error)
+      if (allocated(error)) return
+      do i = 1, size(names)
+         if (names(i)%text == "inputs") call file%read_text_attribute(model_path, "inputs", description%inputs, error)
       end do
    end subroutine read_model
 
@@ -67,6 +73,8 @@ contains
          end do
          if (allocated(error)) return
       end do
+      if (allocated(network%inputs)) call file%write_text_attribute(model_path, "inputs", network%inputs, error)
+      if (allocated(error)) return
       call network%find_criterion(criterion)
       call file%write_text_attribute(loss_path, "type", trim(criterion%kind), error)
       if (.not. allocated(error)) call file%write_text_attribute(loss_path, "reduction", &

@@ -10,8 +10,9 @@ module cnn_library_array_network
    use cnn_library_any_kind, only : check_seed, integer_of, long_of, read_truth
    use cnn_library_arrays, only : array_type
    use cnn_library_gradients, only : copy_gradients, count_parameters => parameter_count
+   use cnn_library_inputs, only : inputs_type, read_inputs
    use cnn_library_initialize, only : initialize
-   use cnn_library_layers, only : layer_type
+   use cnn_library_layers, only : layer, layer_type
    use cnn_library_masks, only : draw_masks
    use cnn_library_named_tensors, only : find_gradient, find_output, find_parameter, find_value, parameter_names
    use cnn_library_random, only : generator_type
@@ -34,6 +35,7 @@ module cnn_library_array_network
       type(place_type) :: place
    contains
       procedure, public :: add
+      procedure, public :: add_inputs, get_inputs
       procedure, public :: build
       procedure, public :: load
       procedure, public :: save => save_to
@@ -90,6 +92,53 @@ contains
          if (allocated(error)) call move_alloc(error, state%failure)
       end associate
    end subroutine add
+
+   !> Layers that take the array of several inputs apart, each of the name of an input: the first layers of a network
+   subroutine add_inputs(self, inputs)
+      !> The network
+      class(array_network_type), intent(inout) :: self
+      !> Names and shapes
+      type(inputs_type), intent(in) :: inputs
+      type(call_type) :: call
+      type(error_type), allocatable :: error
+      type(layer_type) :: part, shaped
+      character(len=:), allocatable :: name
+      integer, allocatable :: extents(:)
+      integer :: i
+      do i = 1, inputs%count()
+         name = inputs%name(i)
+         extents = inputs%extents(i)
+         part = layer("slice", "dim=1 start="//to_text(inputs%first(i) - 1)//" stop="//to_text(inputs%first(i + 1) - 1))
+         if (size(extents) == 1) then
+            call self%add(name, part, "input")
+            cycle
+         end if
+         call self%add(name//".part", part, "input")
+         if (size(extents) == 0) then
+            shaped = layer("sum", "dim=1 keepdim=0")
+         else
+            shaped = layer("reshape", "shape=1")
+            shaped%attributes%items(1)%numbers = real(extents(size(extents):1:-1), dp)
+         end if
+         call self%add(name, shaped)
+      end do
+      call call%begin(self%place, call_changes, error, is_draft=.true.)
+      if (.not. allocated(error)) call inputs%write_text(call%state%description%inputs)
+   end subroutine add_inputs
+
+   !> Names and shapes of several inputs, of a network that was built with them or has them from its file
+   subroutine get_inputs(self, inputs, error)
+      !> The network
+      class(array_network_type), intent(inout) :: self
+      !> None where it has one input without a name
+      type(inputs_type), intent(out) :: inputs
+      !> No network, or a file that says something else
+      type(error_type), allocatable, intent(out) :: error
+      type(call_type) :: call
+      call call%begin(self%place, call_reads, error)
+      if (allocated(error)) return
+      if (allocated(call%state%model%inputs)) call read_inputs(call%state%model%inputs, inputs, error)
+   end subroutine get_inputs
 
    !> Make the network of the layers that were added, as for training. Once more: the same with new parameters
    subroutine build(self, error, loss, reduction, device, precision, keep_activations, seed, initialization)

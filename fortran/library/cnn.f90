@@ -22,6 +22,7 @@ module cnn
    use cnn_core_text, only : name_type
    use cnn_core_version, only : cnn_version => version
    use cnn_library_arrays, only : array_type, device_array
+   use cnn_library_inputs, only : inputs_type
    use cnn_library_layers, only : avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, &
       & conv_transpose3d, layer, layer_type, linear, max_pool2d, max_pool3d
    use cnn_library_network, only : network_type
@@ -37,8 +38,8 @@ module cnn
    public :: dp, i8, sp
    ! Errors, names, the version of the library
    public :: cnn_version, error_type, name_type
-   ! Networks, and what they keep
-   public :: keep_after_relu, keep_all, keep_needed, network_type
+   ! Networks, what they keep, and what they take
+   public :: inputs_type, keep_after_relu, keep_all, keep_needed, network_type
    ! Layers
    public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, layer, &
       & layer_type, linear, max_pool2d, max_pool3d

@@ -25,6 +25,8 @@ module cnn_model_description
       !> Each with its hyperparameters, and with `inputs` where it does not take the output of the one before
       type(described_type), allocatable :: nodes(:)
       type(criterion_type) :: criterion
+      !> Names and shapes of several inputs, as exchange files have them; not allocated where there is one
+      character(len=:), allocatable :: inputs
    contains
       procedure :: add
    end type description_type

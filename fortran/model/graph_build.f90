@@ -18,6 +18,7 @@ contains
       type(name_type) :: names(size(description%nodes))
       integer :: i
       self%loss_kind = description%criterion
+      if (allocated(description%inputs)) self%inputs = description%inputs
       allocate (self%nodes(size(names)))
       do i = 1, size(names)
          names(i)%text = description%nodes(i)%operation%name

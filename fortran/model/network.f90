@@ -81,6 +81,8 @@ module cnn_model_network
       type(parameters_type) :: parameters
       !> The caller's tensor of the last forward pass: it must stay alive until the backward pass
       type(tensor_type) :: input
+      !> Names and shapes of several inputs that lie in it, as exchange files have them, where there are
+      character(len=:), allocatable :: inputs
       !> Number of its dimensions
       integer :: input_rank = 4
       !> Images of the whole batch, where inputs are parts of it and a mean is over all of it; 0: the input is the batch

@@ -10,8 +10,8 @@ module cnn_operations_attributes
 
    public :: attributes_from
 
-   !> Largest integer of a hyperparameter
-   integer, parameter, public :: largest = 65536
+   !> Largest integer of a hyperparameter: the pixels of an image of 4096 x 4096, the voxels of a volume of 256**3
+   integer, parameter, public :: largest = 2**24
 
    !> A name, and the numbers that it stands for
    type, public :: attribute_type
@@ -72,7 +72,7 @@ contains
       if (stat /= 0) numbers = ieee_value(0.0_dp, ieee_quiet_nan)
    end function numbers_of
 
-   !> An integer from 1 to 65536
+   !> An integer from 1 to `largest`
    subroutine get_integer(self, name, value, error, default)
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
@@ -96,7 +96,7 @@ contains
       end if
    end subroutine get_integer
 
-   !> An integer from -65536 to 65536
+   !> An integer from -`largest` to `largest`
    subroutine get_index(self, name, value, error, default)
       class(attributes_type), intent(inout) :: self
       !> Of the hyperparameter
@@ -179,7 +179,7 @@ contains
       integer, intent(in) :: most
       !> The smallest value that is allowed; 1
       integer, intent(in), optional :: lowest
-      !> The largest; 65536
+      !> The largest value that is allowed; `largest`
       integer, intent(in), optional :: highest
       character(len=:), allocatable :: integers
       integer :: i, first, last

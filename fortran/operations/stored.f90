@@ -7,7 +7,7 @@ module cnn_operations_stored
    use cnn_core_kinds, only : dp
    use cnn_core_tensor, only : max_rank
    use cnn_core_text, only : to_text
-   use cnn_operations_attributes, only : attributes_type
+   use cnn_operations_attributes, only : attributes_type, largest
    use cnn_operations_moves, only : fortran_axis, moving_type, part_type, read_axis
    use cnn_operations_operation, only : no, operands_type, operation_type, parameter_shape_type, yes
    use cnn_operations_shape, only : shape_of, shape_type
@@ -40,7 +40,7 @@ module cnn_operations_stored
    end type index_select_type
 
    !> Most indices, and the last that there may be
-   integer, parameter :: most = 4096, last = 65535
+   integer, parameter :: most = 4096, last = largest - 1
 
 contains
 

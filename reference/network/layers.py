@@ -146,7 +146,7 @@ class Permute(nn.Module):
 class Slice(nn.Module):
     """Some indices of a dimension; a `stop` of `END` is the end."""
 
-    END = 65536
+    END = 2**24
 
     def __init__(self, dim: int, start: int = 0, stop: int = END, step: int = 1) -> None:
         super().__init__()

@@ -281,7 +281,7 @@ def narrower(file: h5py.File) -> None:
     (attribute("layers/relu", "size", 3), "model: layer relu has the unknown attribute 'size'"),
     (attribute("layers/conv1", "x" * 200, 3), "the attributes of /model/layers/conv1 cannot be read"),
     (attribute("layers/conv1", "in_channels", None), "model: layer conv1 has no in_channels"),
-    (attribute("layers/conv1", "in_channels", 1.5), "has in_channels 1.5, expected an integer from 1 to 65536"),
+    (attribute("layers/conv1", "in_channels", 1.5), "has in_channels 1.5, expected an integer from 1 to 16777216"),
     (attribute("layers/conv1", "in_channels", 2), "/steps/0/weights/conv1/weight has the shape (4, 1, 3, 3), "),
     (attribute("layers/conv1", "bias", 2), "model: layer conv1 has bias 2.0, expected 0 or 1"),
     (attribute("layers/conv1", "kernel_size", np.ones(5000, int)), "is not one number or a few"),
@@ -338,7 +338,7 @@ def test_what_an_enlarged_image_cannot_be_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("network", "edit", "message"), [
     (Resized, attribute("layers/framed", "padding", [1, 1]),
-     "has padding 1.0, 1.0, expected (left, right, top, bottom), integers from 0 to 65536"),
+     "has padding 1.0, 1.0, expected (left, right, top, bottom), integers from 0 to 16777216"),
     (Resized, attribute("layers/mirrored", "padding", [0, 10, 0, 0]), "layer mirrored (reflection_pad2d): padding "
      "(0, 10, 0, 0) of the input (3, 1, 8, 10), expected fewer pixels than the image has"),
     (Resized, attribute("layers/larger", "align_corners", 2), "has align_corners 2.0, expected 0 or 1"),

@@ -280,7 +280,7 @@ def test_all_obstacles_are_named_with_their_lines() -> None:
     assert text.startswith("the model has 3 obstacles: cumsum: there is no such operation in exchange files")
     found = [one.partition(" (")[0] for one in text.split("; ")]
     assert found[1:] == ["sinh: there is no such operation in exchange files",
-                         "slice: a part of the images, or none, or one from the number 65536 on"]
+                         "slice: a part of the images, or none, or one from the number 2**24 on"]
     assert text.count("test_exported.py, line ") == 3 and "\n" not in text
 
 

@@ -31,7 +31,7 @@ from bridge.engine.network.arguments import (
 from bridge.engine.network.masks import Masks
 from bridge.engine.network.momenta import Momenta, in_words, lost
 from bridge.engine.network.parameter_views import Tensors, Views, parameter_places, state_places
-from bridge.engine.network.torch_graph import packed
+from bridge.engine.network.torch_graph import packed, several_inputs
 from bridge.engine.network.torch_modules import Original, make_module, read_module
 from bridge.engine.network.turns import new_turn, one_at_a_time
 from bridge.exchange.contents import TRAINING, check_contents
@@ -135,7 +135,7 @@ class Network:
         self._fed: tuple[int, ...] = ()
         self._optimizer: Optimizer = Sgd(0.0)
         self._original: Original | None = None
-        self.inputs: Inputs | None = None
+        self.inputs: Inputs | None = several_inputs(model.inputs)
         places = parameter_places(model)
         self.parameters = Views(places, self._tensors, VALUE)
         self.gradients = Views(places, self._tensors, GRADIENT)
@@ -240,7 +240,7 @@ class Network:
         for views in (network.parameters, network.buffers):
             for name, array in views.items():
                 array[...] = to_device(found.values[name].astype(network.dtype), network.device)
-        network.frozen, network._original, network.inputs = found.frozen, found.original, found.inputs
+        network.frozen, network._original = found.frozen, found.original
         return network
 
     def to_torch(self) -> nn.Module:
@@ -614,6 +614,8 @@ def _built(model: Model, dtype: str, device: str, kept: int) -> int:
             for name, values in numbers(layer).items():
                 array = np.array(values, dtype=np.float64)
                 extension.call("network_attribute", handle, name, len(array), array.ctypes.data)
+        if model.inputs:
+            extension.call("network_inputs", handle, model.inputs)
         extension.call("network_build", handle, code, device, kept, model.loss, "mean" if model.mean else "sum")
     except BaseException:
         extension.api().network_free(handle)

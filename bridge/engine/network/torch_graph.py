@@ -41,8 +41,8 @@ SIDES = (*range(16, 65), *range(15, 0, -1), *range(72, 257, 8), 299, 320, 384, 4
 
 
 def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | Several | None,
-               output: int | str | None = None) -> tuple[Model, Layers, Inputs | None]:
-    """Return the model that a module is, its layers of torch by name, copies on the CPU, and its inputs, if several.
+               output: int | str | None = None) -> tuple[Model, Layers]:
+    """Return the model that a module is, and its layers of torch by name, copies on the CPU.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | Several 
                      for name, layer in layers for kind, found in [hyperparameters(name, layer)]]
             for node, (name, layer) in zip(nodes, layers, strict=True):
                 _check_shapes(name, node, layer)
-            models.append(Model(tuple(nodes), mean, loss))
+            models.append(Model(tuple(nodes), mean, loss, "" if inputs is None else inputs.text))
             return _shapes_of_proof(models[-1], example)
         except FileError as error:
             raise InputError(str(error)) from None
@@ -86,7 +86,26 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | Several 
         layers = read(module, shapes, example, output=output, inputs=inputs)
     except InputError as error:
         raise ArgumentError(f"module: {error}") from None
-    return models[-1], layers, inputs
+    return models[-1], layers
+
+
+def several_inputs(text: str) -> Inputs | None:
+    """Return names and shapes of a model's several inputs, or None where it has one.
+
+    Raises
+    ------
+    ArgumentError
+        If the text says something else.
+    """
+    if not text:
+        return None
+    from reference.errors import InputError
+    from reference.inputs import Inputs
+
+    try:
+        return Inputs.of_text(text)
+    except InputError as error:
+        raise ArgumentError(f"model: {error}") from None
 
 
 def packed(inputs: Inputs | None, given: Any) -> Any:

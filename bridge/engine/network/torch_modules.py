@@ -18,7 +18,7 @@ from bridge.exchange.model import Model
 if TYPE_CHECKING:
     from torch import nn
 
-    from bridge.engine.network.torch_graph import Inputs, Several
+    from bridge.engine.network.torch_graph import Several
 
 Array = np.ndarray
 
@@ -34,7 +34,6 @@ class Found:
     values : float64, of parameters and buffers by the layers' names
     frozen : names of those that torch would not train (``requires_grad=False``)
     original : the module itself
-    inputs : where it takes several
     """
 
     model: Model
@@ -42,7 +41,6 @@ class Found:
     values: dict[str, Array]
     frozen: tuple[str, ...]
     original: Original
-    inputs: Inputs | None = None
 
 
 class Original:
@@ -102,12 +100,12 @@ def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, .
     if not isinstance(module, nn.Module):
         raise ArgumentTypeError(f"module: {type(module).__qualname__}, expected torch.nn.Module")
     dtype = _element_type(module)
-    model, layers, inputs = read_graph(module, loss, mean, shape, output)
+    model, layers = read_graph(module, loss, mean, shape, output)
     values = {f"{name}.{kind}": value for name, layer in layers for kind, value in layer.state_dict().items()}
     frozen = tuple(f"{name}.{kind}" for name, layer in layers for kind, value in layer.named_parameters()
                    if not value.requires_grad)
     return Found(model, dtype, {name: value.double().numpy() for name, value in values.items()}, frozen,
-                 Original(module, layers.sources), inputs)
+                 Original(module, layers.sources))
 
 
 def _element_type(module: nn.Module) -> str:

@@ -78,7 +78,7 @@ def taken(w: Writer, x: Tensor, dim: int = 0, start: Any = None, end: Any = None
     if len(chosen) == n:
         return x
     if dim == 0 or not chosen or abs(start) >= Slice.END or (n >= Slice.END and abs(stop) >= Slice.END > (end or 0)):
-        raise UnsupportedError("a part of the images, or none, or one from the number 65536 on")
+        raise UnsupportedError("a part of the images, or none, or one from the number 2**24 on")
     return w.add(Slice(dim, start, stop, step), [x], (*x.shape[:dim], len(chosen), *x.shape[dim + 1:]), suffix)
 
 
