@@ -58,14 +58,10 @@ contains
       !> Of one image, as Fortran's `shape`, of any kind of integer; one number where they are not given
       class(*), intent(in), optional :: extents(:)
       type(input_type), allocatable :: larger(:)
-      integer :: i, n
+      integer :: n
       n = self%count()
-      ! Part by part: gfortran 12 frees twice what an array constructor copies
       allocate (larger(n + 1))
-      do i = 1, n
-         call move_alloc(self%items(i)%name, larger(i)%name)
-         call move_alloc(self%items(i)%extents, larger(i)%extents)
-      end do
+      if (n > 0) larger(:n) = self%items
       larger(n + 1)%name = name
       if (present(extents)) then
          larger(n + 1)%extents = integers_of(extents)
@@ -163,7 +159,8 @@ contains
             if (stat == 0 .and. size(extents) > 0) read (numbers, *, iostat=stat) extents
          end associate
          if (stat /= 0) then
-            call fail(error, "inputs: '"//text(first:last)//"', expected a name, =, and numbers with commas between them")
+            call fail(error, "inputs: '"//text(first:last)// &
+               & "', expected a name, =, and numbers with commas between them")
             return
          end if
          call inputs%add(text(first:equals - 1), extents(size(extents):1:-1))
