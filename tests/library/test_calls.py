@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from bridge.gradcheck.cases import CASES, Setup
+from bridge.operations import OPERATIONS
+from bridge.operations.hyperparameters import numbers
+from bridge.operations.losses import LOSSES
+from bridge.operations.normalization import BatchNorm2d
+from bridge.operations.pooling import AvgPool2d, MaxPool2d
+from bridge.operations.products import Conv2d, ConvTranspose2d
+from bridge.operations.resizing import Interpolate
+from bridge.operations.volumes.products import Conv3d
 from tests.helpers.instruction_sets import LEVELS, facts
 from tests.helpers.library.cnn_library import PROGRAMS, SANITIZED, compiled, printed
 
@@ -117,9 +127,43 @@ def test_a_network_that_threads_of_c_share(tmp_path: Path) -> None:
     assert said == ["wrong 0, told 400 of 400, some taken 1"]
 
 
+#: What takes no negative numbers
+POSITIVE = {"log", "log10", "log2", "reciprocal", "rsqrt", "sqrt"}
+#: Cases of gradient checks are narrower than what a processor takes at a time
+WIDE = [Setup(one, ((2, 2, 9, 37),)) for one in (
+    Conv2d("it", 2, 3, (3, 3)), ConvTranspose2d("it", 2, 3, (2, 2)), MaxPool2d("it", (2, 2), (2, 2)),
+    AvgPool2d("it", (2, 2), (2, 2)), BatchNorm2d("it", 2), Interpolate("it", 3, (18, 74)))
+] + [Setup(Conv3d("it", 2, 3, (2, 3, 3)), ((2, 2, 3, 9, 37),))]
+
+
+def write_cases(path: Path) -> int:
+    """Cases of every operation, as programs/traps.f90 reads them; how many there are.
+
+    Of each kind one at least: left out are those whose inputs have other numbers of images, or whose output has no
+    second dimension.
+    """
+    lines, kinds = list[str](), set[str]()
+    for cases in (*CASES.values(), WIDE):
+        for case in cases:
+            kind, output = case.node.kind, case.node.output_shape(*case.shapes)
+            if len({shape[0] for shape in case.shapes}) > 1 or min(map(len, (*case.shapes, output))) < 2:
+                continue
+            settings = " ".join(f"{name}={','.join(str(float(one)) for one in values)}"
+                                for name, values in numbers(case.node).items())
+            lines += [kind, settings, f"{len(case.shapes)} {case.shapes[0][0]} {math.prod(output[1:])} {output[0]} "
+                                      f"{int(kind in POSITIVE)}"]
+            lines += [f"{len(shape) - 1} {' '.join(map(str, shape[:0:-1]))}" for shape in case.shapes]
+            kinds.add(kind)
+    assert kinds == OPERATIONS.keys()
+    count = sum(line in kinds for line in lines)
+    path.write_text("\n".join([str(count), *lines, ""]), encoding="utf-8")
+    return count
+
+
 def test_no_call_ends_at_a_trap(tmp_path: Path) -> None:
     """Every operation, loss and optimiser, at every instruction set, in a program that has traps, then as before."""
     program = compiled(PROGRAMS / "traps.f90", tmp_path)
+    count = write_cases(tmp_path / "cases.txt")
     for level, threads in product(LEVELS[:LEVELS.index(facts()["best"]) + 1], ("1", "3")):
         said = printed(program, CNN_CPU_LEVEL=level, OMP_NUM_THREADS=threads)
-        assert said == ["1000 computed", "as before T T"], level
+        assert said == [f"{8 * (2 * count + len(LOSSES))} computed", "as before T T"], level

@@ -5,35 +5,30 @@ program traps
    use, intrinsic :: ieee_exceptions, only : ieee_all, ieee_get_flag, ieee_get_halting_mode, ieee_set_flag, ieee_usual
    use cnn
    implicit none
-   character(len=*), parameter :: operations(*) = [character(len=64) :: &
-      & "abs", "adaptive_avg_pool2d output_size=3,3", "adaptive_max_pool2d output_size=3,3", &
-      & "add", "affine scale=-0.3 shift=0.7", &
-      & "amax dim=1 keepdim=1", "amin dim=1 keepdim=1", &
-      & "avg_pool2d kernel_size=2,2 stride=2,2", "batch_norm2d num_features=2", "circular_pad pad=1,1,1,1", &
-      & "clip min=-1 max=1", "concat", "constant_pad pad=1,1,1,1 value=2", "interpolate degree=3 size=18,74", &
-      & "conv2d in_channels=2 out_channels=3 kernel_size=3,3", "conv_transpose2d in_channels=2 out_channels=3 "// &
-      & "kernel_size=2,2", "cos", "divide", "dropout p=0.5", "dropout2d p=0.5", "elu", "exp", "flatten", "gelu", "gelu_tanh", &
-      & "global_avg_pool2d", "group_norm num_groups=2 num_channels=2", "hardsigmoid", "hardswish", &
-      & "leaky_relu", "log", "log10", "log2", &
-      & "log_softmax", "max dim=1 keepdim=1", "max_pool2d kernel_size=2,2 stride=2,2", "mean dim=1 keepdim=1", &
-      & "min dim=1 keepdim=1", "mish", "multiply", &
-      & "prelu num_parameters=2", "reciprocal", "rsqrt", "square", &
-      & "reflection_pad2d padding=1,1,1,1", "relu", "replication_pad2d padding=1,1,1,1", &
-      & "sigmoid", "silu", "sin", "softmax", "softplus", "sqrt", "subtract", "sum dim=1 keepdim=1", "tanh", &
-      & "upsample_bilinear2d scale_factor=2,2", "upsample_nearest2d scale_factor=2,2", "zero_pad2d padding=1,1,1,1"]
-   character(len=*), parameter :: pairs(*) = [character(len=8) :: "add", "concat", "divide", "multiply", &
-      & "subtract"]
+   !> An operation with its settings, on the network's input, which several inputs are parts of
+   type :: case_type
+      character(len=256) :: kind, settings
+      type(inputs_type) :: inputs
+      !> Of the output: for one image, and how many
+      integer :: numbers, images
+      !> Of the input
+      integer :: count
+      !> Whether it is wanted so
+      logical :: positive
+   end type case_type
    character(len=*), parameter :: losses(*) = [character(len=24) :: "mse", "l1", "smooth_l1", "huber", "bce", &
       & "bce_with_logits", "cross_entropy"]
    real(dp), parameter :: sizes(*) = [0.0_dp, 1.0e-30_dp, 0.5_dp, 20.0_dp, 100.0_dp, 1000.0_dp, 1.0e18_dp, 1.0e30_dp]
    logical :: flags(size(ieee_all)), halting(size(ieee_usual))
+   type(case_type), allocatable :: cases(:)
    integer :: computed, i, k
    computed = 0
+   call read_cases(cases)
    call ieee_set_flag(ieee_all, .false.)
    do k = 1, size(sizes)
-      do i = 1, size(operations)
-         call compute(trim(operations(i)), sizes(k), "float32")
-         call compute(trim(operations(i)), sizes(k), "float64")
+      do i = 1, size(cases)
+         call compute(cases(i), sizes(k), "float32")
+         call compute(cases(i), sizes(k), "float64")
       end do
       do i = 1, size(losses)
          call learn(trim(losses(i)), sizes(k))
@@ -46,103 +41,81 @@ program traps
 
 contains
 
-   subroutine compute(text, largest, precision)
+   !> Those of the file cases.txt: of each a line for the operation, one of numbers, and one for each input
+   subroutine read_cases(cases)
+      !> All of them
+      type(case_type), allocatable, intent(out) :: cases(:)
+      integer :: extents(8), unit, total, inputs, rank, i, j, positive
+      open (newunit=unit, file="cases.txt", status="old", action="read")
+      read (unit, *) total
+      allocate (cases(total))
+      do i = 1, total
+         read (unit, "(a)") cases(i)%kind
+         read (unit, "(a)") cases(i)%settings
+         read (unit, *) inputs, cases(i)%count, cases(i)%numbers, cases(i)%images, positive
+         cases(i)%positive = positive == 1
+         do j = 1, inputs
+            read (unit, *) rank, extents(:rank)
+            call cases(i)%inputs%add("x"//achar(iachar("0") + j), extents(:rank))
+         end do
+      end do
+      close (unit)
+   end subroutine read_cases
+
+   subroutine compute(case, largest, precision)
       !> Operation with its settings
-      character(len=*), intent(in) :: text
+      type(case_type), intent(in) :: case
       !> Of the input's numbers
       real(dp), intent(in) :: largest
       !> float32 or float64
       character(len=*), intent(in) :: precision
       type(network_type) :: net
       type(error_type), allocatable :: error
-      character(len=:), allocatable :: kind
-      real(dp) :: x(37, 9, 2, 2)
-      real(dp), allocatable :: y(:, :, :, :), dy(:, :, :, :)
-      integer :: at, extents(4)
-      at = index(text//" ", " ")
-      kind = text(:at - 1)
-      call fill(x, largest, any(kind == [character(len=10) :: "log", "log2", "log10", "reciprocal", "rsqrt", "sqrt"]))
-      if (any(pairs == kind)) then
-         call net%add("a", layer(kind, text(at:)), inputs="input,input")
-      else
-         call net%add("a", layer(kind, text(at:)))
-      end if
+      character(len=:), allocatable :: taken
+      real(dp) :: x(case%inputs%numbers(), case%count), y(case%numbers, case%images)
+      integer :: i
+      call fill(x, largest, case%positive)
+      call net%add_inputs(case%inputs)
+      taken = case%inputs%name(1)
+      do i = 2, case%inputs%count()
+         taken = taken//","//case%inputs%name(i)
+      end do
+      call net%add("a", layer(trim(case%kind), trim(case%settings)), inputs=taken)
+      call net%add("rows", layer("flatten"))
       call net%build(error, precision=precision)
       if (allocated(error)) then
-         print "(a)", text//": "//error%message
+         print "(a)", trim(case%kind)//" "//trim(case%settings)//": "//error%message
          return
       end if
-      extents = shape_after(kind)
-      allocate (y(extents(1), extents(2), extents(3), extents(4)))
-      allocate (dy, mold=y)
-      dy = 1.0_dp
       if (precision == "float32") then
-         call compute_single(net, real(x, sp), y, text, error)
-      else if (kind == "flatten") then
-         call net%forward(x, y(:, 1, 1, :), error)
+         call compute_single(net, real(x, sp), y, error)
       else
          call net%forward(x, y, error)
-         if (.not. allocated(error)) call net%pull_back(x, dy, x, error)
+         y = 1.0_dp
+         if (.not. allocated(error)) call net%pull_back(x, y, x, error)
       end if
-      if (allocated(error)) print "(a)", text//": "//error%message
+      if (allocated(error)) print "(a)", trim(case%kind)//" "//trim(case%settings)//": "//error%message
       computed = computed + 1
    end subroutine compute
 
-   subroutine compute_single(net, x, like, text, error)
+   subroutine compute_single(net, x, like, error)
       !> Of float32
       type(network_type), intent(inout) :: net
       !> Input
-      real(sp), intent(in) :: x(:, :, :, :)
+      real(sp), intent(in) :: x(:, :)
       !> Of the output's shape
-      real(dp), intent(in) :: like(:, :, :, :)
-      !> Operation
-      character(len=*), intent(in) :: text
+      real(dp), intent(in) :: like(:, :)
       !> None
       type(error_type), allocatable, intent(out) :: error
-      real(sp) :: y(size(like, 1), size(like, 2), size(like, 3), size(like, 4)), dx(37, 9, 2, 2)
-      y = 0.0_sp
-      if (text == "flatten") then
-         call net%forward(x, y(:, 1, 1, :), error)
-      else
-         call net%forward(x, y, error)
-         y = 1.0_sp
-         if (.not. allocated(error)) call net%pull_back(x, y, dx, error)
-      end if
+      real(sp) :: y(size(like, 1), size(like, 2)), dx(size(x, 1), size(x, 2))
+      call net%forward(x, y, error)
+      y = 1.0_sp
+      if (.not. allocated(error)) call net%pull_back(x, y, dx, error)
    end subroutine compute_single
-
-   !> Of the output
-   function shape_after(kind) result(extents)
-      !> Operation
-      character(len=*), intent(in) :: kind
-      integer :: extents(4)
-      extents = [37, 9, 2, 2]
-      select case (kind)
-       case ("adaptive_avg_pool2d", "adaptive_max_pool2d")
-         extents(:2) = 3
-       case ("avg_pool2d", "max_pool2d")
-         extents(:2) = [18, 4]
-       case ("global_avg_pool2d")
-         extents(:2) = 1
-       case ("concat")
-         extents(3) = 4
-       case ("conv2d")
-         extents(:3) = [35, 7, 3]
-       case ("conv_transpose2d")
-         extents(:3) = [38, 10, 3]
-       case ("flatten")
-         extents(:3) = [37*9*2, 1, 1]
-       case ("amax", "amin", "max", "mean", "min", "sum")
-         extents(3) = 1
-       case ("circular_pad", "constant_pad", "reflection_pad2d", "replication_pad2d", "zero_pad2d")
-         extents(:2) = [39, 11]
-       case ("interpolate", "upsample_bilinear2d", "upsample_nearest2d")
-         extents(:2) = [74, 18]
-      end select
-   end function shape_after
 
    subroutine fill(x, largest, positive)
       !> Numbers of both signs, and 0
-      real(dp), intent(out) :: x(:, :, :, :)
+      real(dp), intent(out) :: x(:, :)
       !> Their size
       real(dp), intent(in) :: largest
       !> Whether they are, which some operations want
@@ -159,8 +132,9 @@ contains
       real(dp), intent(in) :: largest
       type(network_type) :: net
       type(error_type), allocatable :: error
-      real(dp) :: x(37, 9, 2, 2), target(37, 9, 2, 2), loss
-      call fill(x, largest, .false.)
+      real(dp) :: x(37, 9, 2, 2), target(37, 9, 2, 2), rows(37*9*2, 2), loss
+      call fill(rows, largest, .false.)
+      x = reshape(rows, shape(x))
       target = 0.0_dp
       target(:, :, 1, :) = 1.0_dp
       call net%add("a", conv2d(2, 2, kernel_size=1))
