@@ -17,6 +17,7 @@ SECTIONS = {
     "layers": "the layers as a share of what the machine can do, with the roofline",
     "fortran": "a layer beside neural-fortran's and athena's",
     "operations": "operations of graphs beside PyTorch, the bandwidth and OpenBLAS",
+    "moves": "operations that only move numbers beside PyTorch and the bandwidth",
     "volumes": "convolutions of volumes beside PyTorch",
     "sweep": "many shapes of convolutions beside PyTorch, pass by pass",
     "growth": "how time and memory grow with size, channels, batch and threads",

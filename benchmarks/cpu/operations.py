@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Operations of graphs, forward and backward, beside PyTorch and what the machine can do.
+"""Operations that compute, forward and backward, beside PyTorch and what the machine can do.
 
 What moves data is set against the bandwidth of a triad, which is measured in the same rounds; matrix products against
 those of OpenBLAS.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,6 @@ def cases(quick: bool) -> list[Case]:
     half = (*large[:2], large[2] // 2, large[3] // 2)
     two = {"kernel_size": (2, 2), "stride": (2, 2)}
     three = {"kernel_size": (3, 3), "stride": (2, 2), "padding": (1, 1)}
-    side = {"padding": (1, 1, 1, 1)}
     twice = {"scale_factor": (2, 2)}
     found = [
         *(Case(kind, moves, (large,), options) for kind, moves, options in (
@@ -78,8 +77,6 @@ def cases(quick: bool) -> list[Case]:
             ("dropout", ("xmy", "mdg"), {"p": 0.5}), ("batch_norm2d", ("xxy", "xxddg"), {"num_features": large[1]}),
             ("group_norm", ("xxy", "xxddg"), {"num_groups": 2, "num_channels": large[1]}),
             ("global_avg_pool2d", ("xy", "dg"), {}))),
-        *(Case("transpose", ("xy", "dg"), (large,), {"dim0": one, "dim1": other}, f"{one}, {other}")
-          for one, other in ((1, 2), (1, 3), (2, 3))),
         *(Case(kind, ("xy", moves), (large,), {"dim": dim}, f"over {', '.join(map(str, dim))}")
           for kind, moves in (("sum", "dg"), ("mean", "dg"), ("amax", "xydg")) for dim in ((1,), (2, 3))),
         Case("adaptive_avg_pool2d", ("xy", "dg"), (large,), {"output_size": (7, 7)}),
@@ -89,14 +86,12 @@ def cases(quick: bool) -> list[Case]:
         Case("multiply", ("xy", "xdg"), (large, (1, large[1], 1, 1)), note="by channels"),
         Case("add", ("xy", "dg"), (large, (1, large[1], 1, 1)), note="of channels"),
         Case("accumulate", ("xy", ""), (large, large)),
-        Case("concat", ("xy", "dg"), (large, large)),
         *(Case(kind, ("xy", moves), (large,), options, note)
           for kind, moves in (("max_pool2d", "xdg"), ("avg_pool2d", "dg"))
           for options, note in ((two, "2x2"), (three, "3x3"))),
         *(Case(kind, ("xy", "ydg"), (shape,), note=note) for kind in ("softmax", "log_softmax")
           for shape, note in ((classes, "of pixels"), ((64, 10) if quick else (4096, 1000), "of images"))),
         *(Case(kind, ("xy", "dg"), (half,), twice) for kind in ("upsample_nearest2d", "upsample_bilinear2d")),
-        *(Case(kind, ("xy", "dg"), (large,), side) for kind in ("zero_pad2d", "reflection_pad2d", "replication_pad2d")),
         *(Case(kind, ("xy", ""), (shape, shape))
           for kind, shape in (*((kind, large) for kind in ("mse", "l1", "smooth_l1", "huber", "bce",
                                                            "bce_with_logits")), ("cross_entropy", classes))),
@@ -127,20 +122,26 @@ def passes(case: Case, dtype: str) -> Iterator[OperationPass]:
 
 
 def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Goal]]:
-    """Every operation with each number of threads and precision."""
+    """Every operation that computes with each number of threads and precision."""
+    return measured("operations", cases(options.quick), options, console)
+
+
+def measured(section: str, chosen: Sequence[Case], options: Options, console: Console
+             ) -> tuple[dict[str, Any], list[Goal]]:
+    """Some operations with each number of threads and precision."""
     found: list[dict[str, Any]] = []
     rounds = ROUNDS[:1] if options.quick else ROUNDS
-    with tempfile.TemporaryDirectory() as folder, stage(console, "operations") as report:
+    with tempfile.TemporaryDirectory() as folder, stage(console, section) as report:
         peak, why = _peak(Path(folder), options.quick)
         for done, (number, dtype) in enumerate(rounds):
             report(done, len(rounds))
             if peak is not None:
                 peak.measure(number)
-            found += _round(number, dtype, peak, options)
+            found += _round(chosen, number, dtype, peak, options)
         machine = {"skipped": why} if peak is None else {"runs": [
             {"threads": number, "gigabytes_per_second": peak.median(number, TRIAD),
              "most": peak.best(number, TRIAD)} for number in peak.found]}
-    return {"machine": machine, "cases": found}, goals(found)
+    return {"machine": machine, "cases": found}, goals(section, found)
 
 
 def _peak(folder: Path, quick: bool) -> tuple[MachinePeak | None, str]:
@@ -150,14 +151,15 @@ def _peak(folder: Path, quick: bool) -> tuple[MachinePeak | None, str]:
         return None, str(why)
 
 
-def _round(number: int, dtype: str, peak: MachinePeak | None, options: Options) -> list[dict[str, Any]]:
+def _round(chosen: Sequence[Case], number: int, dtype: str, peak: MachinePeak | None, options: Options
+           ) -> list[dict[str, Any]]:
     without = options.left_out((*PEERS, BLAS), slow=(EAGER, COMPILED))
     if (number, dtype) != ROUNDS[0]:
         without |= {COMPILED: {"skipped": f"{COMPILED}: takes seconds for each pass, which are spent in float32 alone"}}
     names = [name for name in (OURS, *PEERS, BLAS) if name not in without]
     found = []
     with workers(names, number) as processes:
-        for case in cases(options.quick):
+        for case in chosen:
             for work in passes(case, dtype):
                 taking_part = {name: one for name, one in processes.items() if (name != BLAS or work.products)
                                and (name != CHANNELS_LAST or len(work.inputs[0]) == 4)}
@@ -181,7 +183,7 @@ def _one(case: Case, work: OperationPass, number: int, peak: MachinePeak | None,
     return found
 
 
-def goals(found: list[dict[str, Any]]) -> list[Goal]:
+def goals(section: str, found: list[dict[str, Any]]) -> list[Goal]:
     """The part of all passes that reach their limit, for each number of threads and precision."""
     made = []
     for (number, dtype), (key, limit, of) in itertools.product(ROUNDS, (
@@ -189,7 +191,7 @@ def goals(found: list[dict[str, Any]]) -> list[Goal]:
         shares = [case[key] for case in found if case["threads"] == number and case["operation"]["dtype"] == dtype
                   and case.get(key) is not None]
         if shares:
-            made.append(Goal(f"operations: passes at >= {limit:.0%} of {of}, {dtype}, {threads(number)}",
+            made.append(Goal(f"{section}: passes at >= {limit:.0%} of {of}, {dtype}, {threads(number)}",
                              sum(share >= limit for share in shares) / len(shares), 1.0, unit=""))
     return made
 
