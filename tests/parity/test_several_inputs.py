@@ -17,6 +17,7 @@ from torch import nn
 import bridge
 from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
+from bridge.exchange.model_groups import read_model
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
 from reference.cli import main
@@ -143,6 +144,7 @@ def test_a_fixture_has_them_and_a_step_is_right(tmp_path: Path, device: str) -> 
     extension.run_file(fixture, result, device)
     assert judge(fixture, result, diagnosing=False).verdict.outcome is Outcome.ROUNDING
     with h5py.File(result, "r+") as file:
+        assert read_model(file["model"]).inputs == inputs.text
         file["steps/0/grads/input"][:, -1] *= 1.001
     verdict = judge(fixture, result, diagnosing=False, adequacy=False).verdict
     assert verdict.outcome is Outcome.BUG and "grads/input" in verdict.words
@@ -159,3 +161,31 @@ def test_batches_that_do_not_fit_are_refused(given: Any, target: Any, why: str, 
     with pytest.raises(InputError, match=why):
         export(tmp_path / "f.h5", ExportSettings(model=Diffusion, input=given, target=goal))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_saved_network_takes_them_by_name(tmp_path: Path) -> None:
+    """As the one that was read does; a file that names something else is refused."""
+    net = bridge.Network.from_torch(Diffusion(), example=GIVEN["by names"][1])
+    net.save(tmp_path / "net.h5")
+    again = bridge.Network.from_file(tmp_path / "net.h5")
+    given = {name: one.astype(np.float32) for name, one in batch().items()}
+    assert again.inputs == net.inputs and np.array_equal(again.forward(given), net.forward(given))
+    for text in ("noisy=1,5,6 t", "=3", "noisy=0", "t= t=", "noisy=1,,6", "1"):
+        with h5py.File(tmp_path / "net.h5", "r+") as file:
+            file["model"].attrs["inputs"] = text
+        with pytest.raises(bridge.ArgumentError, match="model: inputs: .*expected names"):
+            bridge.Network.from_file(tmp_path / "net.h5")
+    with h5py.File(tmp_path / "net.h5", "r+") as file:
+        file["model"].attrs["inputs"] = 3.0
+    with pytest.raises(bridge.FileError, match="model: inputs are 3.0, expected a text"):
+        bridge.Network.from_file(tmp_path / "net.h5")
+
+
+def test_more_numbers_than_an_image_of_256_pixels_a_side_has() -> None:
+    """65536 was once the largest integer of a hyperparameter."""
+    net = bridge.Network.from_torch(Diffusion(), example={"noisy": (1, 1, 257, 256), "t": (1,)})
+    packed = np.random.default_rng(0).standard_normal((1, 257 * 256 + 1)).astype(np.float32)
+    later = packed.copy()
+    later[0, -1] += 1
+    assert net.forward(packed).shape == (1, 1, 257, 256)
+    assert not np.array_equal(net.forward(packed), net.forward(later))
