@@ -173,11 +173,11 @@ def test_a_saved_network_takes_them_by_name(tmp_path: Path) -> None:
     for text in ("noisy=1,5,6 t", "=3", "noisy=0", "t= t=", "noisy=1,,6", "1"):
         with h5py.File(tmp_path / "net.h5", "r+") as file:
             file["model"].attrs["inputs"] = text
-        with pytest.raises(bridge.ArgumentError, match="model: inputs: .*expected names"):
+        with pytest.raises(bridge.ArgumentError, match=r"model: inputs: .*expected names"):
             bridge.Network.from_file(tmp_path / "net.h5")
     with h5py.File(tmp_path / "net.h5", "r+") as file:
         file["model"].attrs["inputs"] = 3.0
-    with pytest.raises(bridge.FileError, match="model: inputs are 3.0, expected a text"):
+    with pytest.raises(bridge.FileError, match=r"model: inputs are 3\.0, expected a text"):
         bridge.Network.from_file(tmp_path / "net.h5")
 
 
