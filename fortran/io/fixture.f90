@@ -12,6 +12,7 @@ module cnn_io_fixture
    use cnn_io_staging, only : staging_type
    use cnn_model_network, only : layer_view_type, network_type
    use cnn_model_parameters, only : parameter_type, parameters_type
+   use cnn_operations_operation, only : parameter_shape_type
    use cnn_optimizers_optimizer, only : optimizer_type
    implicit none
    private
@@ -96,8 +97,10 @@ contains
       do i = 1, network%layer_count()
          call network%view(i, layer)
          do j = 1, size(layer%parameters)
-            call self%read_parameter(weights_path(step, layer%name)//"/"//trim(layer%parameter_shapes(j)%name), &
-               & network%backend, network%parameters, layer%parameters(j), error)
+            associate (shape => layer%parameter_shapes(j))
+               call self%read_parameter(weights_path(step, layer%name)//"/"//trim(shape%name), network%backend, &
+                  & network%parameters, layer%parameters(j), shape%shape%rank, error)
+            end associate
             if (allocated(error)) return
          end do
          call self%read_state(step, network, layer, error)
@@ -120,13 +123,14 @@ contains
       path = initial_state//layer%name
       if (step > 0 .and. layer%changes_state) path = "/steps/"//to_text(step - 1)//"/state/"//layer%name
       do i = 1, size(layer%state)
-         call self%read_checked(path//"/"//trim(layer%state_shapes(i)%name), network%backend, layer%state(i), error)
+         call self%read_checked(path//"/"//trim(layer%state_shapes(i)%name), network%backend, layer%state(i), error, &
+            & rank=layer%state_shapes(i)%shape%rank)
          if (allocated(error)) return
       end do
    end subroutine read_state
 
    !> A parameter, and whether it is frozen
-   subroutine read_parameter(self, path, backend, parameters, parameter, error)
+   subroutine read_parameter(self, path, backend, parameters, parameter, rank, error)
       class(fixture_type), intent(inout) :: self
       !> Of the dataset
       character(len=*), intent(in) :: path
@@ -136,9 +140,11 @@ contains
       type(parameters_type), intent(inout) :: parameters
       !> To be read
       type(parameter_type), intent(in) :: parameter
+      !> Number of its dimensions
+      integer, intent(in) :: rank
       type(error_type), allocatable, intent(out) :: error
       real(dp) :: frozen
-      call self%read_checked(path, backend, parameter%value, error)
+      call self%read_checked(path, backend, parameter%value, error, rank=rank)
       if (allocated(error)) return
       frozen = 0.0_dp
       if (self%file%has_attribute(path, "frozen")) call self%file%read_number(path, "frozen", frozen, error)
@@ -171,8 +177,8 @@ contains
       do i = 1, network%layer_count()
          call network%view(i, layer)
          do j = 1, size(layer%parameters)
-            call self%read_memory(step, network, layer%name, trim(layer%parameter_shapes(j)%name), &
-               & layer%parameters(j)%number, error)
+            call self%read_memory(step, network, layer%name, layer%parameter_shapes(j), layer%parameters(j)%number, &
+               & error)
             if (allocated(error)) return
          end do
       end do
@@ -187,8 +193,8 @@ contains
       class(network_type), intent(inout) :: network
       !> Name of its layer
       character(len=*), intent(in) :: layer
-      !> Its name in the layer
-      character(len=*), intent(in) :: parameter
+      !> Its name in the layer, and its shape
+      type(parameter_shape_type), intent(in) :: parameter
       !> Its number
       integer, intent(in) :: number
       type(error_type), allocatable, intent(out) :: error
@@ -197,9 +203,9 @@ contains
       integer(i8) :: updates
       integer :: i
       allocate (names, source=self%optimizer%memory_names())
-      group = optimizer_path(step, layer)//"/"//parameter
+      group = optimizer_path(step, layer)//"/"//trim(parameter%name)
       path = group//"/"//names(1)%text
-      if (self%version == 1) path = momenta_path(step, layer)//"/"//parameter
+      if (self%version == 1) path = momenta_path(step, layer)//"/"//trim(parameter%name)
       if (.not. self%file%has(path)) return
       updates = 1_i8
       if (self%file%has_attribute(group, "updates")) call read_count(self, group, "updates", updates, error)
@@ -208,7 +214,8 @@ contains
       do i = 1, size(names)
          if (allocated(error)) return
          if (self%version > 1) path = group//"/"//names(i)%text
-         call self%read_checked(path, network%backend, network%parameters%memory(number, i), error)
+         call self%read_checked(path, network%backend, network%parameters%memory(number, i), error, &
+            & rank=parameter%shape%rank)
       end do
    end subroutine read_memory
 
@@ -374,7 +381,7 @@ contains
    end subroutine read_tensor
 
    !> A dataset into a device tensor; NaN and infinity are refused. Unless it is `fresh`, it keeps its values then
-   subroutine read_checked(self, path, backend, tensor, error, fresh)
+   subroutine read_checked(self, path, backend, tensor, error, fresh, rank)
       class(fixture_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
@@ -385,21 +392,23 @@ contains
       type(error_type), allocatable, intent(out) :: error
       !> Whether its values may be lost after an error
       logical, intent(in), optional :: fresh
+      !> Number of dimensions that the dataset must have
+      integer, intent(in), optional :: rank
       type(tensor_type) :: staged
       logical :: direct
       direct = .false.
       if (present(fresh)) direct = fresh .and. backend%in_host_memory
       staged = tensor
       if (direct) then
-         call read_finite(self, path, staged, error)
+         call read_finite(self, path, staged, error, rank)
       else
-         call self%stage(path, staged, error)
+         call self%stage(path, staged, error, rank)
          if (.not. allocated(error)) call backend%copy_in(staged%address, tensor, error)
       end if
    end subroutine read_checked
 
    !> A dataset into host memory that the next one overwrites
-   subroutine stage(self, path, staged, error)
+   subroutine stage(self, path, staged, error, rank)
       class(fixture_type), intent(inout) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
@@ -407,21 +416,25 @@ contains
       type(tensor_type), intent(inout) :: staged
       !> No memory, or a dataset that is missing, damaged, of another shape, or not finite
       type(error_type), allocatable, intent(out) :: error
+      !> Number of dimensions that the dataset must have
+      integer, intent(in), optional :: rank
       type(tensor_type) :: wanted
       wanted = staged
       call self%staging%like(wanted, staged, error)
-      if (.not. allocated(error)) call read_finite(self, path, staged, error)
+      if (.not. allocated(error)) call read_finite(self, path, staged, error, rank)
    end subroutine stage
 
    !> A dataset without NaN and infinity
-   subroutine read_finite(self, path, tensor, error)
+   subroutine read_finite(self, path, tensor, error, rank)
       class(fixture_type), intent(in) :: self
       !> Name of the dataset
       character(len=*), intent(in) :: path
       !> To be filled, *host*
       type(tensor_type), intent(in) :: tensor
       type(error_type), allocatable, intent(out) :: error
-      call self%file%read_tensor(path, tensor, error)
+      !> Number of dimensions that the dataset must have
+      integer, intent(in), optional :: rank
+      call self%file%read_tensor(path, tensor, error, rank)
       if (allocated(error)) return
       if (all_finite(tensor%address, tensor%dtype, tensor%count())) return
       call fail(error, self%file%path//": "//path//" holds NaN or infinity, expected finite "// &

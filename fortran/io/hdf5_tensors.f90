@@ -104,7 +104,7 @@ contains
    end subroutine refuse_layout
 
    !> Fill a host tensor; the dataset must have its shape
-   subroutine read_tensor(self, name, tensor, error)
+   subroutine read_tensor(self, name, tensor, error, expected_rank)
       class(hdf5_tensors_type), intent(in) :: self
       !> Name of the dataset, from "/" on
       character(len=*), intent(in) :: name
@@ -112,11 +112,13 @@ contains
       type(tensor_type), intent(in) :: tensor
       !> Dataset that is missing, damaged, or of another shape
       type(error_type), allocatable, intent(out) :: error
+      !> Number of dimensions that it must have, where the caller knows it: ones before the others are no extents
+      integer, intent(in), optional :: expected_rank
       integer(hid_t) :: dataset
       integer :: found(max_rank)
       integer(c_int) :: status, ignored
 
-      call self%extent(name, found, error)
+      call self%extent(name, found, error, expected_rank)
       if (allocated(error)) return
       call refuse_layout(self, name, error)
       if (allocated(error)) return

@@ -245,7 +245,7 @@ OF_TWICE = {
     "affine": "scale is -1.4 in place of -0.7", "exp": "the exp of 2 * (the input)",
     **dict.fromkeys(("log", "log2", "log10"), "the log of 2 * (the input)"), "reciprocal": "is 0.5 in place of 1",
     "rsqrt": "is 1/sqrt(2) = 0.707107 in place of 1", "sqrt": "times 1.41421 (sqrt(2))",
-    "square": "the square of 2 * (the input)"}
+    "square": "the square of 2 * (the input)", "cos": "the cos of 2 * (the input)", "sin": "the sin of 2 * (the input)"}
 
 
 def of_functions() -> list[tuple[str, Callable[[Tensors], Tensor], str]]:

@@ -157,7 +157,7 @@ MISTAKES: dict[Callable[[], nn.Module], list[tuple[str, Wrong, str, int, str]]] 
     ],
     Resnet18: [
         ("loss over images and classes", entropy(lambda y, t: functional.cross_entropy(y, t) / y.shape[1]), "loss", 0,
-         "scale"),
+         "count"),
         ("no decay of normalisations", replaced(sgd=undecayed), "optimizer/bn1/weight", 0, "weight_decay"),
     ],
     tuned: [

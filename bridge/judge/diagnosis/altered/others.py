@@ -13,6 +13,7 @@ from bridge.judge.diagnosis.altered.calls import AXES
 from bridge.judge.diagnosis.faults.convolution_faults import order_detail
 from bridge.judge.diagnosis.wrong_operations.change import changed
 from bridge.operations import OPERATIONS
+from bridge.operations.hyperparameters import FROM_ZERO, SEVERAL
 from bridge.operations.losses import LOSSES, Loss
 from bridge.operations.normalization import BatchNorm2d
 from bridge.operations.operation import Gradients, Number, Operation
@@ -49,9 +50,11 @@ def other_settings(right: Operation | Loss) -> Others:
     numbers = {value for one in fields(right) if type(value := getattr(right, one.name)) is int}
     for one in fields(right):
         value = getattr(right, one.name)
+        # There are no windows of no pixels, and none that go on by none
+        lowest = 1 if str(one.type) in SEVERAL and one.name not in FROM_ZERO else None
         if one.name not in ("name", "inputs"):
             for other in dict.fromkeys((*_default(one), *_like(value, numbers))):
-                if other != value:
+                if other != value and (lowest is None or min(other) >= lowest):
                     yield f"{one.name} is {_said(other)} in place of {_said(value)}", replace(
                         right, **{one.name: other})
 
