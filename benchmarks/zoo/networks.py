@@ -42,9 +42,9 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Return the package and the network."""
+        """Return the package, the network, and whether it takes volumes."""
         what = self.args[0] if self.call == "create_model" else self.call.rpartition(".")[2]
-        return f"{self.package.partition('.')[0]} {what}"
+        return f"{self.package.partition('.')[0]} {what}" + " 3-D" * (self.named.get("spatial_dims") == 3)
 
     @property
     def installed(self) -> bool:
