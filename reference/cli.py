@@ -12,6 +12,7 @@ from typing import NoReturn
 from reference.ending import Ended, end_by, signals_raise
 from reference.errors import InputError, one_line
 from reference.fixture import ExportReport, export
+from reference.inputs import Inputs
 from reference.losses import LOSSES
 from reference.settings import DEFAULT_LR, PRECISIONS, REDUCTIONS, ExportSettings
 from reference.version import add_version
@@ -163,7 +164,8 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
         type=_shape,
         metavar="C,H,W",
         help="channels, height and width of one image, in place of --size (default: the channels of the model's first "
-        "convolution)",
+        "convolution); or the shape of one sample of anything else, of which normal numbers are drawn: 12 of vectors, "
+        "1,16,16,16 of volumes, \"x=1,64,64 t=\" of two inputs, the second one number",
     )
     group.add_argument("--batch", type=int, metavar="N", help=f"images in a batch (default {BATCH})")
     group.add_argument(
@@ -247,15 +249,13 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--threads", type=int, metavar="N", help="threads of torch (default: torch's choice)")
 
 
-def _shape(text: str) -> tuple[int, ...]:
-    """Channels, height and width from "3,512,768"."""
+def _shape(text: str) -> tuple[int, ...] | Inputs:
+    """A shape from "3,512,768", or those of several inputs from "x=1,64,64 t="."""
     try:
-        found = tuple(int(one) for one in text.split(","))
-    except ValueError:
-        found = ()
-    if len(found) != 3:
-        raise argparse.ArgumentTypeError(f"expected C,H,W, three numbers, found '{text}'")
-    return found
+        return Inputs.of_text(text) if "=" in text else tuple(int(one) for one in text.split(","))
+    except (ValueError, InputError):
+        raise argparse.ArgumentTypeError(
+            f"expected C,H,W, or other numbers with commas between them, or \"x=1,64,64 t=\", found '{text}'") from None
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 import torch
 
+from reference.batches.drawn import DrawnSource
 from reference.batches.images import image_file
 from reference.batches.micrograph import Source, fit_target, make_source, target_text
 from reference.batches.own_batches import OwnSource, file_of, rounded
@@ -116,16 +117,18 @@ class _Work:
     def __init__(self, settings: ExportSettings) -> None:
         self.settings = settings
         self.dtype = _DTYPES[settings.precision]
-        self.own: OwnSource | None = None
+        self.own: OwnSource | DrawnSource | None = None
         if settings.input is not None and settings.target is not None:
             self.own = OwnSource(settings.input, settings.target, settings.steps)
+        elif settings.drawn is not None:
+            self.own = DrawnSource(settings.drawn, settings.batch, settings.seed)
         size = settings.height, settings.width
         self.layers: Layers = build_layers(settings.model, settings.seed, self.dtype, size,
-                                           settings.shape if self.own is None else self.own.shape[1:],
+                                           settings.image_shape if self.own is None else self.own.shape[1:],
                                            settings.batch if self.own is None else self.own.shape[0],
                                            0 if self.own is None else self.own.integers, settings.output,
                                            None if self.own is None else self.own.inputs)
-        channels = first_channels(self.layers) if settings.shape is None else settings.shape[0]
+        channels = first_channels(self.layers) if settings.image_shape is None else settings.image_shape[0]
         self.input_shape: tuple[int, ...] = (settings.batch, channels, *size) if self.own is None else self.own.shape
         self.shapes = output_shapes(self.layers, self.input_shape)
         self.twins = settings.twins(math.prod(self.input_shape) // (*self.input_shape, 1)[1])
@@ -192,7 +195,7 @@ class _Work:
         batch, loss = rounded("input", given, self.dtype), LossText.read(self.settings.loss)
         wanted = torch.from_numpy(np.require(images, requirements=["C", "W"]))
         if self.own:
-            target = self.own.fitted(k, output_shape, loss.kind, self.dtype)
+            target = self.own.fitted(k, output_shape, loss, self.dtype)
         elif self.probe:
             target = loss.target(self.probe.target(batch, wanted))
         else:

@@ -12,6 +12,7 @@ from typing import Any
 
 from reference.batches.own_batches import Given, count
 from reference.errors import InputError
+from reference.inputs import Inputs
 from reference.losses import LossText
 
 # Up to here a float64 step takes less than a second, so that every step gets its twin.
@@ -57,9 +58,9 @@ class ExportSettings:
     input, target : None, an array, a list of arrays, or a path, see `reference.batches.own_batches`
         Batches of the caller's own, of any shape (n, ...), in place of images; they are rounded to `precision`, and
         height, width and batch say nothing. Several inputs are a mapping of arrays by the names of forward's arguments.
-    shape : (c, h, w) or None
-        Of one image, in place of `height` and `width`, with its channels, which are else those of the first
-        convolution.
+    shape : tuple, `reference.inputs.Inputs` or None
+        (c, h, w) of one image, in place of `height` and `width`, with its channels, which are else those of the first
+        convolution. Of anything else, or of several inputs, which are no images, normal numbers are drawn.
     model : "package.module:factory", a callable without arguments, or None
         What makes the module; :class:`reference.model.ThreeLayerCNN` where None.
     output : None, a number or a name
@@ -107,7 +108,7 @@ class ExportSettings:
     whole_steps: int | None = None
     threads: int | None = None
     probe: bool = False
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, ...] | Inputs | None = None
     output: int | str | None = None
 
     def __post_init__(self) -> None:
@@ -159,13 +160,27 @@ class ExportSettings:
             return
         if self.input is not None:
             raise InputError("shape is given, and input, whose arrays have their own, expected one of both")
-        if len(self.shape) != 3:
-            raise InputError(f"shape must be (channels, height, width), found {self.shape}; of other inputs give "
-                             "batches of your own (input, target)")
-        for name, value in zip(("channels", "height", "width"), self.shape, strict=True):
-            _whole(name, value, 1)
-        object.__setattr__(self, "height", self.shape[1])
-        object.__setattr__(self, "width", self.shape[2])
+        for sample in self.shape.shapes if isinstance(self.shape, Inputs) else (self.shape,):
+            for value in sample:
+                _whole("shape", value, 1)
+        if self.image_shape is None:
+            if self.image is not None or self.probe:
+                other = "images are" if self.image is not None else "a probe's are"
+                shape = self.shape.text if isinstance(self.shape, Inputs) else self.shape
+                raise InputError(f"shape is {shape}, and {other} of (channels, height, width)")
+        else:
+            object.__setattr__(self, "height", self.image_shape[1])
+            object.__setattr__(self, "width", self.image_shape[2])
+
+    @property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """Return the shape of one image with its channels, where inputs are images and it was given."""
+        return self.shape if isinstance(self.shape, tuple) and len(self.shape) == 3 else None
+
+    @property
+    def drawn(self) -> tuple[int, ...] | Inputs | None:
+        """Return the shape of one sample of what is no image."""
+        return None if self.image_shape else self.shape
 
     def _check_optimizer(self) -> None:
         for beta in self.betas:

@@ -84,7 +84,9 @@ def _add_data_options(group: argparse._ArgumentGroup) -> None:
     """Nothing has a default here: a single run has those of `options.DEFAULTS`, an experiment its own."""
     group.add_argument("--size", metavar="HxW", help="height x width of the images in pixels, or one number for "
                        "both (default 1024)")
-    group.add_argument("--shape", metavar="C,H,W", help="channels, height and width of one image, in place of --size")
+    group.add_argument("--shape", metavar="C,H,W", help="channels, height and width of one image, in place of --size; "
+                       "or the shape of one sample of anything else: 12 of vectors, 1,16,16,16 of volumes, \"x=1,64,64 "
+                       "t=\" of two inputs, the second one number")
     group.add_argument("--output", metavar="WHICH", help="which output is trained, where the module gives several: a "
                        "number from 0, or a name")
     group.add_argument("--batch", type=int, metavar="N", help="images in a batch (default 2)")

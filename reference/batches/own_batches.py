@@ -14,6 +14,7 @@ import torch
 
 from reference.errors import InputError
 from reference.inputs import Inputs
+from reference.losses import LossText
 
 #: An array of one batch, or several inputs by their names, several of them, a file, or a folder of files
 Batch = np.ndarray | Mapping[str, np.ndarray]
@@ -76,7 +77,7 @@ class OwnSource:
         chosen = [found[k if len(found) > 1 else 0][1] for found in self._pairs]
         return chosen[0], chosen[1]
 
-    def fitted(self, k: int, shape: tuple[int, ...], loss: str, dtype: torch.dtype) -> torch.Tensor:
+    def fitted(self, k: int, shape: tuple[int, ...], loss: LossText, dtype: torch.dtype) -> torch.Tensor:
         """Return the target of step k for an output of a shape.
 
         Of a cross entropy it may be the numbers of classes, whole numbers without the output's second dimension; they
@@ -89,13 +90,13 @@ class OwnSource:
         """
         name, array = self._pairs[1][k if len(self._pairs[1]) > 1 else 0]
         classes = (shape[0], *shape[2:])
-        if loss == "cross_entropy" and array.shape == classes and array.dtype.kind in "iu":
+        if loss.kind == "cross_entropy" and array.shape == classes and array.dtype.kind in "iu":
             if array.min() < 0 or array.max() >= shape[1]:
                 raise InputError(f"{name}: classes {array.min()} to {array.max()}, expected 0 to {shape[1] - 1}")
             one_hot = torch.nn.functional.one_hot(torch.from_numpy(array.astype(np.int64)), shape[1])
             return one_hot.movedim(-1, 1).to(dtype).contiguous()
         if array.shape != shape:
-            more = f", or whole numbers of classes {classes}" if loss == "cross_entropy" else ""
+            more = f", or whole numbers of classes {classes}" if loss.kind == "cross_entropy" else ""
             raise InputError(f"{name}: shape {array.shape}, expected that of the model's output, {shape}{more}")
         return rounded(name, array, dtype)
 
