@@ -126,8 +126,8 @@ class _Reader:
         for node in graph.nodes:
             if node.op == "placeholder":
                 if INPUT in self._names.values():
-                    raise InputError(f"the model takes a second input, '{node.name}'; give the shapes of "
-                                     "all (example=[...])")
+                    raise InputError(f"the model takes a second input, '{node.name}'; give the shapes of all "
+                                     f"(example=[...]; of commands --shape \"x=1,64,64 {node.name}=\")")
                 self._names[node] = INPUT
             elif node.op == "output":
                 self._check_output(node)
