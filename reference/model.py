@@ -171,9 +171,7 @@ def output_shapes(layers: Layers, shape: tuple[int, ...]) -> dict[str, tuple[int
             return {name: tuple(found.shape) for name, found in outputs}
     except Exception as error:  # whatever torch raises
         what = f"images of {shape[2]}x{shape[3]} pixels" if len(shape) == 4 else f"an input of shape {shape}"
-        # A matrix product, as of vectors, that does not fit the rows of an image
-        hint = " (--shape says the shape of what is no image)" if len(shape) == 4 and "mat1" in str(error) else ""
-        raise InputError(f"the model fails on {what}: {one_line(error)}{hint}") from error
+        raise InputError(f"the model fails on {what}: {one_line(error)}") from error
 
 
 def _find_factory(model: str | Callable[[], Any] | None) -> Callable[[], Any]:

@@ -37,7 +37,7 @@ def _power(input: Any, exponent: Any) -> Made:
 def _cat(tensors: Any, dim: int = 0) -> Made:
     if dim == 0:
         raise TypeError(f"dim={dim}, another than the images' is supported")
-    return Concat(dim), list(tensors)
+    return Concat(dim) if len(tensors) != 1 else nn.Identity(), list(tensors)
 
 
 def _flattened(x: Any, start_dim: int = 0, end_dim: int = -1) -> Made:

@@ -253,7 +253,10 @@ class _Twin:
                 # What works in place cannot change where gradients begin
                 output = only_output(call(start.clone()))
             except Exception as error:  # whatever a foreign forward() raises
-                raise InputError(f"{who} fails on {where}: {one_line(error)}") from error
+                # A matrix product, as of vectors, that does not fit the rows of an image
+                hint = " (example, or --shape of commands, says the shape of what is no image)" if (
+                    x.dim() == IMAGES and "mat1" in str(error)) else ""
+                raise InputError(f"{who} fails on {where}: {one_line(error)}{hint}") from error
         if not gradients or not isinstance(output, torch.Tensor):
             return {"output": output}
         names, values = ["the input"] * start.requires_grad + [*learned], [start] * start.requires_grad + [

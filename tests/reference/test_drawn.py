@@ -81,7 +81,7 @@ def test_another_seed_gives_other_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("given", "why"), [
     ({"shape": (12,), "probe": True}, r"shape is \(12,\), and a probe's are of \(channels, height, width\)"),
     ({"shape": Inputs(("x", "t"), ((1, 6, 8), ())), "image": "a.mrc"}, "shape is x=1,6,8 t=, and images are of"),
-    ({}, r"fails on images of 1024x1024 pixels: .*--shape says the shape of what is no image"),
+    ({}, r"fails on images of 1024x1024 pixels: .*--shape of commands, says the shape of what is no image"),
     ({"model": Timed}, r"a second input, 't'.*of commands --shape \"x=1,64,64 t=\""),
     ({"shape": (12, 0)}, "shape must be >= 1, found 0"), ({"shape": (7,)}, r"an input of the shape \(2, 7\)"),
     ({"shape": Inputs(("x", "y"), ((1, 6, 8), ())), "model": Timed}, r"2 inputs \(x, y\), expected those that forward "

@@ -193,6 +193,25 @@ def test_the_line_of_the_module_is_named() -> None:
         layers_of(_Erf())
 
 
+class _OfOne(nn.Module):
+    """Blocks that join what was before them, of which the first has one, as DenseNets' do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.next, self.last = nn.Conv2d(1, 2, 3, padding=1), nn.Conv2d(2, 2, 1), nn.Conv2d(4, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        before = [self.first(x)]
+        before.append(self.next(torch.cat(before, 1)))
+        return self.last(torch.cat(before, 1))
+
+
+def test_one_tensor_that_is_joined_is_itself() -> None:
+    layers = layers_of(_OfOne())
+    assert [name for name, _ in layers] == ["first", "next", "cat_1", "last"]
+    assert layers.inputs["next"] == ("first",)
+
+
 class _Erf(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.erf(x)
