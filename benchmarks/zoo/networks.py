@@ -38,7 +38,7 @@ class Entry:
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = field(default_factory=dict)
     shape: Shape | list[Shape] = (2, 3, 64, 64)
-    output: int | None = None
+    output: int | str | None = None
 
     @property
     def name(self) -> str:
@@ -121,7 +121,8 @@ def _torchvision() -> Iterator[Entry]:
     yield Entry("torchvision", "models.swin_transformer.SwinTransformer", ([4, 4], 24, [2, 2], [2, 4], [4, 4]),
                 {"num_classes": 4, "stochastic_depth_prob": 0.0})
     for name in ("fcn_resnet50", "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large"):
-        yield Entry("torchvision", f"models.segmentation.{name}", (), {"num_classes": 2, "weights_backbone": None})
+        yield Entry("torchvision", f"models.segmentation.{name}", (), {"num_classes": 2, "weights_backbone": None},
+                    output="out")
 
 
 def _segmentation() -> Iterator[Entry]:
