@@ -80,7 +80,7 @@ def _batch(entry: Entry, module: nn.Module) -> tuple[list[torch.Tensor], torch.T
         y = copy.deepcopy(module)(*x)
     if not isinstance(y, torch.Tensor):
         raise InputError(f"it gives {type(y).__name__}, supported is one tensor")
-    return x, y + 0.1 * torch.randn(y.shape, generator=draw)
+    return x, (y + 0.1 * torch.randn(y.shape, generator=draw)).contiguous()
 
 
 def _given(x: list[torch.Tensor]) -> Any:

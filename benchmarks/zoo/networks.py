@@ -53,7 +53,7 @@ class Entry:
 
     def make(self) -> nn.Module:
         """Return a new module, in training, always with the same weights."""
-        if self.package.startswith(("torchvision", "timm", "segmentation", "deepinv", "spandrel")):
+        if self.package.startswith(("torchvision", "timm", "segmentation", "deepinv", "spandrel", "vit_pytorch")):
             _declare_detection()
         found: Any = importlib.import_module(self.package)
         for part in self.call.split("."):
@@ -91,7 +91,9 @@ def _timm() -> Iterator[Entry]:
         nf_resnet26 hgnetv2_b0 pvt_v2_b0 shvit_s1 efficientvit_b0 efficientvit_m0 repvit_m0_9 lambda_resnet26t"""
     for name in plain.split():
         more: dict[str, Any] = {"drop_rate": 0.0} if "ghostnet" in name else {}
-        yield Entry("timm", "create_model", (name,), {"num_classes": 4, **more})
+        # Normalisations of two numbers at the end make everything of the last digits
+        images = 4 if name in ("mobilenetv4_conv_small_050", "mobileone_s0", "selecsls42") else 2
+        yield Entry("timm", "create_model", (name,), {"num_classes": 4, **more}, (images, 3, 64, 64))
     sized = {
         "vit_tiny_patch16_224": 32, "deit_tiny_patch16_224": 32, "xcit_nano_12_p16_224": 32, "mixer_s32_224": 32,
         "beit_base_patch16_224": 32, "resmlp_12_224": 32, "gmixer_12_224": 32, "gmlp_ti16_224": 32,
@@ -147,7 +149,7 @@ def _medical() -> Iterator[Entry]:
     yield Entry(nets, "VNet", (), {**two, "dropout_prob_down": 0.0, "dropout_prob_up": (0.0, 0.0)}, plane)
     yield Entry(nets, "UNet", (), {**two, "spatial_dims": 3, "channels": (4, 8), "strides": (2,)}, (2, 1, 8, 8, 8))
     yield Entry(nets, "SegResNet", (), {**two, "spatial_dims": 3, "init_filters": 8}, (2, 1, 8, 8, 8))
-    yield Entry(nets, "DenseNet121", (), {"spatial_dims": 2, "in_channels": 1, "out_channels": 2}, plane)
+    yield Entry(nets, "DenseNet121", (), {"spatial_dims": 2, "in_channels": 1, "out_channels": 2}, (4, 1, 64, 64))
     yield Entry(nets, "UNETR", (), {**two, "img_size": 32, "feature_size": 4, "hidden_size": 16, "mlp_dim": 32,
                                     "num_heads": 2}, plane)
     yield Entry(nets, "ViT", (1, 32, 8), {"hidden_size": 16, "mlp_dim": 32, "num_layers": 2, "num_heads": 2,

@@ -103,8 +103,8 @@ def _is_of_any(layer: nn.Module) -> bool:
 def _found(module: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:
     root = _copy(module)
     layers = _traced(root, reader)
-    # torch.export shows all that is computed of a buffer
-    _check_all_used(root, layers, ("parameter", "buffer") if reader is trace else ("parameter",))
+    # torch.export shows all that is computed; what nothing takes has no gradient in torch either, and stays as it is
+    _check_all_used(root, layers, ("parameter", "buffer") if reader is trace else ())
     return layers
 
 

@@ -224,9 +224,10 @@ class Network:
         Raises
         ------
         ArgumentError, ArgumentTypeError
-            If the module holds anything that cannot be written with operations, has hooks, or parameters that its
-            forward does not take, depends on values, on the mode or on gradients being wanted, changes a tensor in
-            place that it uses later, draws random numbers, or is compiled. Names the layer, or the module's line.
+            If the module holds anything that cannot be written with operations, has hooks, or, where there is no
+            example, parameters that its forward does not take, depends on values, on the mode or on gradients being
+            wanted, changes a tensor in place that it uses later, draws random numbers, or is compiled. Names the
+            layer, or the module's line.
         """
         if reduction not in ("mean", "sum"):
             raise ArgumentError(f"reduction: {reduction!r}, expected 'mean' or 'sum'")

@@ -44,23 +44,25 @@ class Found:
 
 
 class Original:
-    """A copy of a module that was read, without its parameters.
+    """A copy of a module that was read, without the parameters that the network has.
 
     Parameters
     ----------
     module : any
     sources : its names of parameters and buffers that have others in the network, by these
+    taken : its names of parameters that the network has; others stay as they are, as in torch, where they have no
+        gradient
     """
 
-    def __init__(self, module: nn.Module, sources: Mapping[str, str]) -> None:
+    def __init__(self, module: nn.Module, sources: Mapping[str, str], taken: Collection[str]) -> None:
         import torch
 
         self._sources = sources
         self._shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
         with torch.inference_mode(False), torch.no_grad():
             self._module = copy.deepcopy(module).cpu()
-            for one in self._module.parameters():
-                one.data, one.grad = one.data.new_empty(0), None
+            for name, one in self._module.named_parameters():
+                one.data, one.grad = one.data.new_empty(0) if name in taken else one.data, None
 
     def filled(self, dtype: str, values: Mapping[str, Array], frozen: Collection[str]) -> nn.Module:
         """Return the module with copies of parameters and buffers, some of the parameters frozen.
@@ -105,7 +107,7 @@ def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, .
     frozen = tuple(f"{name}.{kind}" for name, layer in layers for kind, value in layer.named_parameters()
                    if not value.requires_grad)
     return Found(model, dtype, {name: value.double().numpy() for name, value in values.items()}, frozen,
-                 Original(module, layers.sources))
+                 Original(module, layers.sources, {layers.sources.get(name, name) for name in values}))
 
 
 def _element_type(module: nn.Module) -> str:

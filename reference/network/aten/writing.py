@@ -232,12 +232,22 @@ class Writer:
         return next(one for one in cut if one not in taken)
 
     def layers(self, output: Tensor) -> Layers:
-        """Return those that the output needs; one that has parameters stays, for others to complain of."""
+        """Return those that the output needs.
+
+        Raises
+        ------
+        InputError
+            If another one changes its statistics all the same.
+        """
         needed, found = {output.name}, []
         for name, layer in reversed(self._layers):
-            if name in needed or (not self.foreign and any(True for _ in layer.parameters())):
+            if name in needed:
                 needed |= set(self._inputs[name])
                 found.append((name, layer))
+            elif (not self.foreign and isinstance(layer, nn.modules.batchnorm._BatchNorm)
+                  and layer.running_mean is not None):
+                raise InputError(f"layer '{name}' is called, and nothing takes its output, but its statistics change; "
+                                 "expected is a layer that takes it")
         names = {name for name, _ in found}
         return Layers(reversed(found), {name: one for name, one in self._inputs.items() if name in names},
                       self._sources, self._rewritten, self._constants)

@@ -143,3 +143,38 @@ def test_a_limit_that_does_not_show_is_kept() -> None:
     module = Around(lambda m, x, y: y.clamp(0, 100))
     net, x = bridge.Network.from_torch(module), 1e4 * batch((1, 1, 8, 8), "float32", 1)
     assert np.allclose(net.forward(x), module(torch.from_numpy(x)).detach().numpy()) and net.forward(x).max() == 100
+
+
+class Spare(nn.Module):
+    """Two outputs, of which each has layers of its own, and a parameter that nothing takes."""
+
+    def __init__(self, norm: bool = False) -> None:
+        super().__init__()
+        self.first, self.spare, self.last = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 2, 1), nn.Conv2d(4, 3, 1)
+        self.nothing = nn.Parameter(torch.ones(3))
+        self.norm = nn.BatchNorm2d(2) if norm else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        y = self.first(x).tanh()
+        return [self.last(y), self.norm(self.spare(y))]
+
+
+def test_what_the_output_does_not_need_stays_as_it_is() -> None:
+    """As in torch, where it has no gradient; weights that decay are those of the network alone."""
+    torch.manual_seed(0)
+    module, x, target = Spare(), torch.randn(2, 1, 6, 7), torch.randn(2, 3, 4, 5)
+    net = bridge.Network.from_torch(module, example=(2, 1, 6, 7), output=0)
+    assert {name.partition(".")[0] for name in net.parameters} == {"first", "last"}
+    optimizer = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9, weight_decay=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(module(x)[0], target).backward()
+        optimizer.step()
+        net.step(x.numpy(), target.numpy(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    for (name, mine), its in zip(net.to_torch().named_parameters(), module.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-6 if name.startswith(("first", "last")) else 0)
+
+
+def test_statistics_that_change_all_the_same_are_no_less_refused() -> None:
+    with pytest.raises(bridge.ArgumentError, match="layer 'norm' is called, and nothing takes its output, but its"):
+        bridge.Network.from_torch(Spare(norm=True), example=(2, 1, 6, 7), output=0)
