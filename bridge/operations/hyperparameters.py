@@ -18,6 +18,8 @@ from bridge.operations.operation import Operation
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}")
 #: Largest integer of a hyperparameter: `largest` of fortran/operations/attributes.f90
 LARGEST = 2**24
+#: The same of windows, steps and borders, and of what may be 0: `widest` there
+WIDEST = 65536
 #: Most numbers of a hyperparameter that is a list of them
 MOST = 4096
 #: Of a tensor: `max_rank` of fortran/core/tensor.f90
@@ -114,12 +116,13 @@ def check_value(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         If it is of another type, or out of its range.
     """
     kind, name = str(field.type), field.name
-    lowest, highest = RANGES.get(kind, (0 if name in FROM_ZERO else 1, LARGEST))
+    usual = 0 if name in FROM_ZERO else 1, WIDEST if kind in SEVERAL or name in FROM_ZERO else LARGEST
+    lowest, highest = RANGES.get(kind, usual)
     if kind in SEVERAL:
         if (isinstance(value, (tuple, list)) and len(value) == SEVERAL[kind].count(",") + 1
-                and all(_is_integer(n, lowest) for n in value)):
+                and all(_is_integer(n, lowest, highest) for n in value)):
             return tuple(int(n) for n in value)
-        expected = f"{SEVERAL[kind]}, integers from {lowest} to {LARGEST}"
+        expected = f"{SEVERAL[kind]}, integers from {lowest} to {highest}"
     elif kind == "Weights":
         listed = tuple(value) if isinstance(value, (tuple, list)) else (value,)
         if 1 <= len(listed) <= MOST and all(_is_number(one) for one in listed):
@@ -154,5 +157,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and bool(math.isfinite(value) and value >= 0)
 
 
-def _is_integer(value: Any, lowest: int, highest: int = LARGEST) -> bool:
+def _is_integer(value: Any, lowest: int, highest: int) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(lowest <= value <= highest)

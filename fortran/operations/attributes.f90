@@ -12,6 +12,8 @@ module cnn_operations_attributes
 
    !> Largest integer of a hyperparameter: the pixels of an image of 4096 x 4096, the voxels of a volume of 256**3
    integer, parameter, public :: largest = 2**24
+   !> The same of windows, steps and borders, of which places are counted
+   integer, parameter :: widest = 65536
 
    !> A name, and the numbers that it stands for
    type, public :: attribute_type
@@ -89,7 +91,7 @@ contains
       if (allocated(error)) return
       if (i == 0) then
          if (present(default)) value = default
-      else if (are_integers(self%items(i)%numbers, 1, 1)) then
+      else if (are_integers(self%items(i)%numbers, 1, 1, largest)) then
          value = nint(self%items(i)%numbers(1))
       else
          call refuse(self, i, "an integer from 1 to "//to_text(largest), error)
@@ -129,9 +131,9 @@ contains
       value = default
       call self%find(name, .true., i, error)
       if (i == 0) return
-      if (are_integers(self%items(i)%numbers, 1, 0)) then
+      if (are_integers(self%items(i)%numbers, 1, 0, 1)) then
          value = self%items(i)%numbers(1) > 0.0_dp
-         if (self%items(i)%numbers(1) <= 1.0_dp) return
+         return
       end if
       call refuse(self, i, "0 or 1", error)
    end subroutine get_flag
@@ -156,14 +158,14 @@ contains
       if (allocated(error)) return
       if (i == 0) then
          if (present(default)) value = default
-      else if (are_integers(self%items(i)%numbers, size(value), lowest)) then
+      else if (are_integers(self%items(i)%numbers, size(value), lowest, widest)) then
          value = nint(self%items(i)%numbers)
       else
          sides = "(height, width), integers"
          if (size(value) == 1) sides = "an integer"
          if (size(value) == 3) sides = "(depth, height, width), integers"
          if (size(value) == 4) sides = "(left, right, top, bottom), integers"
-         call refuse(self, i, sides//" from "//to_text(lowest)//" to "//to_text(largest), error)
+         call refuse(self, i, sides//" from "//to_text(lowest)//" to "//to_text(widest), error)
       end if
    end subroutine get_integers
 
@@ -190,7 +192,7 @@ contains
       call self%find(name, .false., i, error)
       if (allocated(error)) return
       associate (numbers => self%items(i)%numbers)
-         if (size(numbers) <= most .and. all(numbers <= last) .and. are_integers(numbers, size(numbers), first)) then
+         if (size(numbers) <= most .and. are_integers(numbers, size(numbers), first, last)) then
             allocate (value, source=nint(numbers))
          else
             integers = "1 to "//to_text(most)//" integers"
@@ -295,14 +297,16 @@ contains
    end subroutine find
 
    !> So many integers of that range
-   pure logical function are_integers(numbers, count, lowest)
+   pure logical function are_integers(numbers, count, lowest, highest)
       !> Any
       real(dp), intent(in) :: numbers(:)
       !> How many there shall be
       integer, intent(in) :: count
       !> The smallest that is allowed
       integer, intent(in) :: lowest
-      are_integers = size(numbers) == count .and. all(numbers >= lowest .and. numbers <= largest)
+      !> The largest
+      integer, intent(in) :: highest
+      are_integers = size(numbers) == count .and. all(numbers >= lowest .and. numbers <= highest)
       if (are_integers) are_integers = all(abs(numbers - anint(numbers)) <= 0.0_dp)
    end function are_integers
 

@@ -4,7 +4,7 @@ module cnn_operations_rearrangement
    use cnn_core_backend, only : backend_type
    use cnn_core_calls, only : spread_call, sum_to_call
    use cnn_core_error, only : error_type
-   use cnn_core_kinds, only : dp
+   use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : max_rank
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type, largest
@@ -300,8 +300,10 @@ contains
             call self%refuse("input "//y%text(), "a shape (n, c, h, w)", error)
          else if (self%inverse .and. any(mod(extent(:2), f) /= 0)) then
             call self%refuse("input "//y%text(), "a height and a width that "//to_text(f)//" divides", error)
-         else if (.not. self%inverse .and. mod(extent(3), f*f) /= 0) then
-            call self%refuse("input "//y%text(), "as many channels as "//to_text(f*f)//" divides", error)
+         else if (.not. self%inverse .and. mod(int(extent(3), i8), int(f, i8)**2) /= 0) then
+            call self%refuse("input "//y%text(), "as many channels as "//to_text(int(f, i8)**2)//" divides", error)
+         else if (merge(real(extent(3), dp)*f*f, real(maxval(extent(:2)), dp)*f, self%inverse) > huge(1)) then
+            call self%refuse("a factor of "//to_text(f)//" for "//y%text(), "extents below 2**31", error)
          else if (self%inverse) then
             y%extent(:3) = [extent(:2)/f, extent(3)*f*f]
          else

@@ -338,7 +338,7 @@ def test_what_an_enlarged_image_cannot_be_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("network", "edit", "message"), [
     (Resized, attribute("layers/framed", "padding", [1, 1]),
-     "has padding 1.0, 1.0, expected (left, right, top, bottom), integers from 0 to 16777216"),
+     "has padding 1.0, 1.0, expected (left, right, top, bottom), integers from 0 to 65536"),
     (Resized, attribute("layers/mirrored", "padding", [0, 10, 0, 0]), "layer mirrored (reflection_pad2d): padding "
      "(0, 10, 0, 0) of the input (3, 1, 8, 10), expected fewer pixels than the image has"),
     (Resized, attribute("layers/larger", "align_corners", 2), "has align_corners 2.0, expected 0 or 1"),

@@ -25,10 +25,10 @@ from tests.helpers.library.cnn_library import PROGRAMS, SANITIZED, compiled, pri
 MESSAGES = {
     "not built": ["network: it is not built, expected build or load first"] * 5,
     "no layers": ["model: no layers, expected one or more"],
-    "kernel of 0": ["model: layer conv has kernel_size 0.0, 0.0, expected (height, width), integers from 1 to 16777216",
+    "kernel of 0": ["model: layer conv has kernel_size 0.0, 0.0, expected (height, width), integers from 1 to 65536",
                     ] * 2,
     "kernel of a real number": [
-        "model: layer conv has kernel_size NaN, NaN, expected (height, width), integers from 1 to 16777216"],
+        "model: layer conv has kernel_size NaN, NaN, expected (height, width), integers from 1 to 65536"],
     "an integer for a truth": ["model: layer conv has bias NaN, expected 0 or 1", "sgd: dampening is not finite",
                                "training: expected a logical"],
     "a text for a truth": ["frozen: expected a logical"],

@@ -149,7 +149,7 @@ def test_a_text_comes_back(text: str) -> None:
     ("cross_entropy ignore_index=2",
      "model: loss cross_entropy has ignore_index 2, expected class_indices 1 beside it: probabilities have no class"),
     ("cross_entropy class_indices=1 ignore_index=1.5",
-     "model: loss cross_entropy has ignore_index 1.5, expected an integer from 0 to 16777216"),
+     "model: loss cross_entropy has ignore_index 1.5, expected an integer from 0 to 65536"),
     ("cross_entropy class_indices=2", "model: loss cross_entropy has class_indices 2, expected 0 or 1"),
 ])
 def test_what_is_no_loss(text: str, message: str) -> None:
@@ -259,7 +259,7 @@ def test_a_mean_over_nothing_is_torchs(text: str) -> None:
     ("cross_entropy ignore_index=2",
      "model: loss cross_entropy has ignore_index 2, expected class_indices 1 beside it: probabilities have no class"),
     ("cross_entropy class_indices=1 ignore_index=1.5",
-     "model: loss cross_entropy has ignore_index 1.5, expected an integer from 0 to 16777216"),
+     "model: loss cross_entropy has ignore_index 1.5, expected an integer from 0 to 65536"),
     ("cross_entropy class_indices=2", "model: loss cross_entropy has class_indices 2.0, expected 0 or 1"),
     ("cross_entropy weight=1,2,3", "loss cross_entropy: 3 weights, and the output has 2 channels"),
 ])
