@@ -93,7 +93,8 @@ contains
       end associate
    end subroutine add
 
-   !> Layers that take the array of several inputs apart, each of the name of an input: the first layers of a network
+   !> Layers that take the array of several inputs apart, each of the name of an input: the first layers of a network.
+   !> What is wrong is said by `build`
    subroutine add_inputs(self, inputs)
       !> The network
       class(array_network_type), intent(inout) :: self
@@ -123,7 +124,17 @@ contains
          call self%add(name, shaped)
       end do
       call call%begin(self%place, call_changes, error, is_draft=.true.)
-      if (.not. allocated(error)) call inputs%write_text(call%state%description%inputs)
+      if (allocated(error)) return
+      associate (state => call%state)
+         if (inputs%count() == 0) then
+            call fail(error, "network: add_inputs is given no inputs, expected one or more")
+         else if (allocated(state%description%inputs)) then
+            call fail(error, "network: add_inputs is called twice, expected all inputs in one call")
+         else
+            call inputs%write_text(state%description%inputs)
+         end if
+         if (allocated(error) .and. .not. allocated(state%failure)) call move_alloc(error, state%failure)
+      end associate
    end subroutine add_inputs
 
    !> Names and shapes of several inputs, of a network that was built with them or has them from its file

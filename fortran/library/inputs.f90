@@ -13,8 +13,9 @@
 !> ones a network from a file has.
 module cnn_library_inputs
    use, intrinsic :: iso_c_binding, only : c_f_pointer
+   use, intrinsic :: iso_fortran_env, only : int8
    use cnn_core_error, only : error_type, fail
-   use cnn_core_kinds, only : dp, sp
+   use cnn_core_kinds, only : bytes_of, dp, i8, sp
    use cnn_core_text, only : for_fortran, reader, shape_list, to_text
    use cnn_library_any_kind, only : integers_of
    use cnn_library_arrays, only : array_type, give_back, take
@@ -44,7 +45,7 @@ module cnn_library_inputs
       generic, public :: pack => pack_sp, pack_dp
       !> One of them out of its place, as of a gradient of the input
       generic, public :: unpack => unpack_sp, unpack_dp
-      procedure, private :: pack_sp, pack_dp, unpack_sp, unpack_dp, place
+      procedure, private :: pack_sp, pack_dp, unpack_sp, unpack_dp, copy, place
    end type inputs_type
 
 contains
@@ -79,24 +80,35 @@ contains
       if (allocated(self%items)) count_inputs = size(self%items)
    end function count_inputs
 
+   pure integer function name_length(self, number)
+      !> All of them
+      class(inputs_type), intent(in) :: self
+      !> Any
+      integer, intent(in) :: number
+      name_length = 0
+      if (number >= 1 .and. number <= self%count()) name_length = len(self%items(number)%name)
+   end function name_length
+
    !> What one is called
    pure function name_of(self, number) result(name)
       !> All of them
       class(inputs_type), intent(in) :: self
-      !> From 1 to their count
+      !> From 1 to their count; of any other there is no name
       integer, intent(in) :: number
-      character(len=len(self%items(number)%name)) :: name
-      name = self%items(number)%name
+      character(len=name_length(self, number)) :: name
+      name = ""
+      if (number >= 1 .and. number <= self%count()) name = self%items(number)%name
    end function name_of
 
    !> The shape of one image; none where it is one number
    pure function extents_of(self, number) result(extents)
       !> All of them
       class(inputs_type), intent(in) :: self
-      !> From 1 to their count
+      !> From 1 to their count; of any other there are none
       integer, intent(in) :: number
       integer, allocatable :: extents(:)
-      extents = self%items(number)%extents
+      allocate (extents(0))
+      if (number >= 1 .and. number <= self%count()) extents = self%items(number)%extents
    end function extents_of
 
    !> Where one begins among the numbers of an image, from 1; of one more than there are, behind the last
@@ -107,7 +119,7 @@ contains
       integer, intent(in) :: number
       integer :: i
       first = 1
-      do i = 1, number - 1
+      do i = 1, min(number - 1, self%count())
          first = first + product(self%items(i)%extents)
       end do
    end function first
@@ -157,10 +169,11 @@ contains
             stat = merge(0, 1, equals > first .and. equals <= last .and. verify(numbers, "0123456789,") == 0)
             allocate (extents(merge(0, 1 + count([(numbers(i:i) == ",", i=1, len(numbers))]), len(numbers) == 0)))
             if (stat == 0 .and. size(extents) > 0) read (numbers, *, iostat=stat) extents
+            if (stat == 0) stat = count(extents < 1)
          end associate
          if (stat /= 0) then
             call fail(error, "inputs: '"//text(first:last)// &
-               & "', expected a name, =, and numbers with commas between them")
+               & "', expected a name, =, and numbers from 1 on with commas between them")
             return
          end if
          call inputs%add(text(first:equals - 1), extents(size(extents):1:-1))
@@ -176,17 +189,14 @@ contains
       !> Images of its shape
       real(sp), target, intent(in) :: values(..)
       !> Where all lie, (numbers, n): its part is overwritten
-      real(sp), intent(inout) :: packed(:, :)
+      real(sp), target, intent(inout) :: packed(:, :)
       !> No such input, or an array of another shape
       type(error_type), allocatable, intent(out) :: error
-      type(array_type), target :: array
-      real(sp), pointer :: flat(:, :)
-      integer :: first, last
-      call take(values, array)
-      call self%place(name, array, shape(packed), first, last, error)
-      if (allocated(error)) return
-      call c_f_pointer(array%tensor%address, flat, [last - first + 1, size(packed, 2)])
-      packed(first:last, :) = flat
+      type(array_type), target :: values_, packed_
+      call take(values, values_)
+      call take(packed, packed_)
+      call self%copy(name, values_, packed_, .true., error)
+      call give_back(packed_, packed)
    end subroutine pack_sp
 
    subroutine pack_dp(self, name, values, packed, error)
@@ -197,17 +207,14 @@ contains
       !> Images of its shape
       real(dp), target, intent(in) :: values(..)
       !> Where all lie, (numbers, n): its part is overwritten
-      real(dp), intent(inout) :: packed(:, :)
+      real(dp), target, intent(inout) :: packed(:, :)
       !> As of `pack_sp`
       type(error_type), allocatable, intent(out) :: error
-      type(array_type), target :: array
-      real(dp), pointer :: flat(:, :)
-      integer :: first, last
-      call take(values, array)
-      call self%place(name, array, shape(packed), first, last, error)
-      if (allocated(error)) return
-      call c_f_pointer(array%tensor%address, flat, [last - first + 1, size(packed, 2)])
-      packed(first:last, :) = flat
+      type(array_type), target :: values_, packed_
+      call take(values, values_)
+      call take(packed, packed_)
+      call self%copy(name, values_, packed_, .true., error)
+      call give_back(packed_, packed)
    end subroutine pack_dp
 
    subroutine unpack_sp(self, name, packed, values, error)
@@ -216,20 +223,16 @@ contains
       !> Of the one that is copied
       character(len=*), intent(in) :: name
       !> Where all lie, (numbers, n)
-      real(sp), intent(in) :: packed(:, :)
+      real(sp), target, intent(in) :: packed(:, :)
       !> Images of its shape, is overwritten
       real(sp), target, intent(inout) :: values(..)
       !> As of `pack_sp`
       type(error_type), allocatable, intent(out) :: error
-      type(array_type), target :: array
-      real(sp), pointer :: flat(:, :)
-      integer :: first, last
-      call take(values, array)
-      call self%place(name, array, shape(packed), first, last, error)
-      if (allocated(error)) return
-      call c_f_pointer(array%tensor%address, flat, [last - first + 1, size(packed, 2)])
-      flat = packed(first:last, :)
-      call give_back(array, values)
+      type(array_type), target :: values_, packed_
+      call take(values, values_)
+      call take(packed, packed_)
+      call self%copy(name, values_, packed_, .false., error)
+      call give_back(values_, values)
    end subroutine unpack_sp
 
    subroutine unpack_dp(self, name, packed, values, error)
@@ -238,21 +241,49 @@ contains
       !> Of the one that is copied
       character(len=*), intent(in) :: name
       !> Where all lie, (numbers, n)
-      real(dp), intent(in) :: packed(:, :)
+      real(dp), target, intent(in) :: packed(:, :)
       !> Images of its shape, is overwritten
       real(dp), target, intent(inout) :: values(..)
       !> As of `pack_sp`
       type(error_type), allocatable, intent(out) :: error
-      type(array_type), target :: array
-      real(dp), pointer :: flat(:, :)
-      integer :: first, last
-      call take(values, array)
-      call self%place(name, array, shape(packed), first, last, error)
-      if (allocated(error)) return
-      call c_f_pointer(array%tensor%address, flat, [last - first + 1, size(packed, 2)])
-      flat = packed(first:last, :)
-      call give_back(array, values)
+      type(array_type), target :: values_, packed_
+      call take(values, values_)
+      call take(packed, packed_)
+      call self%copy(name, values_, packed_, .false., error)
+      call give_back(values_, values)
    end subroutine unpack_dp
+
+   !> One of them into the array of all, or out of it
+   subroutine copy(self, name, values, packed, inward, error)
+      !> All of them
+      class(inputs_type), intent(in) :: self
+      !> Of the one that is copied
+      character(len=*), intent(in) :: name
+      !> Its own array
+      type(array_type), intent(in) :: values
+      !> That of all, of the same kind
+      type(array_type), intent(in) :: packed
+      !> Whether into the array of all
+      logical, intent(in) :: inward
+      !> As of `pack_sp`
+      type(error_type), allocatable, intent(out) :: error
+      integer(int8), pointer :: part(:, :), whole(:, :)
+      integer(i8) :: bytes, images
+      integer :: first, last
+      call self%place(name, values, packed%tensor%extent(:2), first, last, error)
+      if (allocated(error)) return
+      bytes = bytes_of(packed%tensor%dtype)
+      images = packed%tensor%extent(2)
+      call c_f_pointer(values%tensor%address, part, [(last - first + 1)*bytes, images])
+      call c_f_pointer(packed%tensor%address, whole, [packed%tensor%extent(1)*bytes, images])
+      associate (there => whole((first - 1)*bytes + 1:last*bytes, :))
+         if (inward) then
+            there = part
+         else
+            part = there
+         end if
+      end associate
+   end subroutine copy
 
    !> Where the numbers of one lie in each column
    subroutine place(self, name, array, packed, first, last, error)

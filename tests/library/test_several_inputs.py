@@ -39,8 +39,11 @@ def test_inputs_have_names(tmp_path: Path) -> None:
         "input v: the shape (2, 2), expected (3, 2)",
         "inputs: packed has the shape (43, 2), expected (44, 2)",
         "input t: the shape (1), expected (2)",
-        "noisy 6 4 1", "t", "25",
-        "inputs: 't', expected a name, =, and numbers with commas between them"]
+        "network: add_inputs is given no inputs, expected one or more",
+        "network: add_inputs is called twice, expected all inputs in one call",
+        "layer zero (reshape): shape (0, 2), expected integers from 1 on, or -1 for one of them if it is not fixed",
+        "none: ''", "noisy 6 4 1", "t", "25",
+        "inputs: 't', expected a name, =, and numbers from 1 on with commas between them"]
     again, built = (Network.from_file(tmp_path / name) for name in ("again.h5", "built.h5"))
     assert again.inputs == net.inputs and built.inputs is not None
     assert built.inputs.text == "x=2,4,5 t= v=3"

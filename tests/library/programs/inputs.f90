@@ -63,6 +63,9 @@ program several
    call inputs%pack("t", v(1, :1), both, error)
    call refused()
 
+   call single_precision()
+   call wrong_inputs()
+   print "(4a, *(1x, i0))", "none: '", inputs%name(0), inputs%name(4), "'", inputs%extents(0), inputs%extents(4)
    call get_command_argument(1, path)
    call net%load(trim(path), error)
    call check()
@@ -81,6 +84,41 @@ program several
    call refused()
 
 contains
+
+   !> The same numbers, into an array with gaps and out of it
+   subroutine single_precision()
+      real(sp) :: wide(2*44, n), x_(5, 4, 2, n), t_(n), v_(3, n)
+      type(error_type), allocatable :: first, second, third
+      wide = 9.0_sp
+      call inputs%pack("x", real(x, sp), wide(::2, :), first)
+      call inputs%pack("t", real(both(41, :), sp), wide(::2, :), second)
+      call inputs%pack("v", real(v, sp), wide(::2, :), third)
+      if (allocated(first) .or. allocated(second) .or. allocated(third)) print "(a)", "not packed"
+      if (any(abs(wide(::2, :) - real(both, sp)) > 0) .or. any(abs(wide(2::2, :) - 9) > 0)) print "(a)", "other numbers"
+      call inputs%unpack("x", wide(::2, :), x_, first)
+      call inputs%unpack("t", wide(::2, :), t_, second)
+      call inputs%unpack("v", wide(::2, :), v_, third)
+      if (allocated(first) .or. allocated(second) .or. allocated(third)) print "(a)", "not unpacked"
+      if (any(abs(x_ - real(x, sp)) > 0) .or. any(abs(v_ - real(v, sp)) > 0) .or. any(abs(t_ - real(both(41, :), sp)) > 0)) &
+         & print "(a)", "others come back"
+   end subroutine single_precision
+
+   subroutine wrong_inputs()
+      type(inputs_type) :: none, other
+      type(network_type) :: empty, twice, of_none
+      call of_none%add_inputs(none)
+      call of_none%build(error)
+      call refused()
+      call other%add("z", [3])
+      call twice%add_inputs(other)
+      call twice%add_inputs(inputs)
+      call twice%build(error)
+      call refused()
+      call other%add("zero", [2, 0])
+      call empty%add_inputs(other)
+      call empty%build(error)
+      call refused()
+   end subroutine wrong_inputs
 
    subroutine check()
       if (allocated(error)) print "(a)", error%message
