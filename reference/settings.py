@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,10 @@ class ExportSettings:
             return
         if self.input is not None:
             raise InputError("shape is given, and input, whose arrays have their own, expected one of both")
+        if not isinstance(self.shape, Inputs):
+            if not isinstance(self.shape, Sequence) or isinstance(self.shape, str):
+                raise InputError(f"shape: {self.shape!r}, expected numbers, or reference.inputs.Inputs")
+            object.__setattr__(self, "shape", tuple(self.shape))
         for sample in self.shape.shapes if isinstance(self.shape, Inputs) else (self.shape,):
             for value in sample:
                 _whole("shape", value, 1)

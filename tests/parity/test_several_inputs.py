@@ -173,7 +173,7 @@ def test_a_saved_network_takes_them_by_name(tmp_path: Path) -> None:
     for text in ("noisy=1,5,6 t", "=3", "noisy=0", "t= t=", "noisy=1,,6", "1"):
         with h5py.File(tmp_path / "net.h5", "r+") as file:
             file["model"].attrs["inputs"] = text
-        with pytest.raises(bridge.ArgumentError, match=r"model: inputs: .*expected names"):
+        with pytest.raises(bridge.FileError, match=r"net\.h5: model: inputs: .*expected names"):
             bridge.Network.from_file(tmp_path / "net.h5")
     with h5py.File(tmp_path / "net.h5", "r+") as file:
         file["model"].attrs["inputs"] = 3.0

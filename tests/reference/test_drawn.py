@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -61,6 +62,16 @@ def test_a_step_is_right(model: type[nn.Module], shape: str, of_input: tuple[int
     assert judge(fixture, result, diagnosing=False).verdict.outcome is Outcome.ROUNDING
 
 
+def test_a_list_is_a_shape(tmp_path: Path) -> None:
+    """Of an image as of anything else."""
+    made: dict[str, tuple[Any, Any]] = {"image": (lambda: nn.Sequential(nn.Conv2d(1, 1, 3)), [1, 6, 8]),
+                                        "vector": (vectors, [12])}
+    for name, (model, shape) in made.items():
+        export(tmp_path / name, ExportSettings(model=model, shape=shape, steps=1))
+        with h5py.File(tmp_path / name) as file:
+            assert file.attrs["data"].startswith("normal numbers" if name == "vector" else "synthetic")
+
+
 def test_classes_are_drawn_for_a_loss_of_classes(tmp_path: Path) -> None:
     export(tmp_path / "f.h5", ExportSettings(model=vectors, shape=(12,), batch=8, steps=1, loss="cross_entropy"))
     with h5py.File(tmp_path / "f.h5") as file:
@@ -83,7 +94,8 @@ def test_another_seed_gives_other_numbers(tmp_path: Path) -> None:
     ({"shape": Inputs(("x", "t"), ((1, 6, 8), ())), "image": "a.mrc"}, "shape is x=1,6,8 t=, and images are of"),
     ({}, r"fails on images of 1024x1024 pixels: .*--shape of commands, says the shape of what is no image"),
     ({"model": Timed}, r"a second input, 't'.*of commands --shape \"x=1,64,64 t=\""),
-    ({"shape": (12, 0)}, "shape must be >= 1, found 0"), ({"shape": (7,)}, r"an input of the shape \(2, 7\)"),
+    ({"shape": (12, 0)}, "shape must be >= 1, found 0"), ({"shape": 12}, "shape: 12, expected numbers"),
+    ({"shape": (7,)}, r"an input of the shape \(2, 7\)"),
     ({"shape": Inputs(("x", "y"), ((1, 6, 8), ())), "model": Timed}, r"2 inputs \(x, y\), expected those that forward "
      "takes: x, t")])
 def test_what_does_not_fit_is_refused(given: dict[str, object], why: str, tmp_path: Path) -> None:

@@ -181,6 +181,10 @@ class Network:
             optimizer = file.optimizer_at(number)
         if model is None:
             raise FileError(f"{name}: /model is missing")
+        try:
+            several_inputs(model.inputs)
+        except ArgumentError as error:
+            raise FileError(f"{name}: {error}") from None
         network = cls(model, precision if dtype is None else dtype, device, keep_activations=kept)
         with network._place.working():
             extension.call("network_read_weights", network._handle, name, number)

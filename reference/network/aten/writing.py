@@ -244,7 +244,7 @@ class Writer:
             if name in needed:
                 needed |= set(self._inputs[name])
                 found.append((name, layer))
-            elif (not self.foreign and isinstance(layer, nn.modules.batchnorm._BatchNorm)
+            elif (not self.foreign and isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training
                   and layer.running_mean is not None):
                 raise InputError(f"layer '{name}' is called, and nothing takes its output, but its statistics change; "
                                  "expected is a layer that takes it")

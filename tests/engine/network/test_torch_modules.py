@@ -178,3 +178,12 @@ def test_what_the_output_does_not_need_stays_as_it_is() -> None:
 def test_statistics_that_change_all_the_same_are_no_less_refused() -> None:
     with pytest.raises(bridge.ArgumentError, match="layer 'norm' is called, and nothing takes its output, but its"):
         bridge.Network.from_torch(Spare(norm=True), example=(2, 1, 6, 7), output=0)
+
+
+def test_statistics_that_stay_may_be_unused() -> None:
+    """A normalisation in evaluation changes nothing."""
+    module = Spare(norm=True)
+    module.norm.eval()
+    net = bridge.Network.from_torch(module, example=(2, 1, 6, 7), output=0)
+    assert {name.partition(".")[0] for name in net.parameters} == {"first", "last"}
+    torch.testing.assert_close(net.to_torch().state_dict(), module.state_dict(), rtol=0, atol=0)
