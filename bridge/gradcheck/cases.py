@@ -206,7 +206,7 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "max_pool2d": (
         Setup(MaxPool2d("it", (3, 2), (2, 2), (1, 0)), ((1, 2, 6, 4),), distinct),
         Setup(MaxPool2d("it", (2, 2), (3, 2), (0, 1), ceil_mode=True), ((1, 2, 6, 5),), distinct, "ceil_mode"),
-        Setup(MaxPool2d("it", (2, 3), (1, 2), (1, 0), (3, 2)), ((1, 1, 4, 7),), distinct, "dilation")),
+        Setup(MaxPool2d("it", (2, 3), (1, 1), (1, 0), (3, 2)), ((1, 2, 4, 7),), distinct, "dilation")),
     "max_pool3d": (Setup(MaxPool3d("it", (2, 3, 2), (1, 2, 2), (1, 1, 0)), ((1, 2, 3, 6, 4),), distinct),),
     "mean": (Setup(Mean("it", (0, 2), True), (IMAGE,)),),
     "min": (Setup(Min("it", (3,), True), ((2, 3, 4, 2),), distinct),),

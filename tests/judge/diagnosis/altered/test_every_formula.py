@@ -29,7 +29,7 @@ OTHERS = {"conv2d", "relu", "mse"}
 OFTEN = {"avg_pool2d", "concat", "divide", "max", "smooth_l1"}
 EXACT = Arithmetic(0.0)
 #: From so many alterations on, which only the spline's formula has, so many are drawn: all would take half an hour
-MANY, SOME = 1500, 40
+MANY, SOME = 1500, 100
 
 
 def tensors(setup: Setup) -> Iterator[Formula]:
