@@ -120,18 +120,18 @@ def _prepared(task: Conv, which: str) -> _Call:
 
 def operation(_: str, work: OperationPass) -> Callable[[], Array | float]:
     """A pass of an operation, as graphs call it; gives its output or the gradient of its first input."""
-    operands, code = data.pass_operands(work), extension.DTYPES[work.dtype]
-    x = operands["x"]
+    operands = {name: [_c_order(one) for one in each] for name, each in data.pass_operands(work).items()}
+    x, code = operands["x"], extension.DTYPES[work.dtype]
     if work.kind in (*LOSSES, "accumulate"):
         extent = extent_of(x[0].shape)
         if work.kind == "accumulate":
             return _Call("accumulate_pass", (code, extent, *map(extension.address, x)), x[1], (x[0],))
-        gradient = np.zeros_like(x[0])
+        gradient = _c_order(np.zeros_like(x[0]))
         kept = (*x, gradient)
         return _Call("loss_pass", ("cpu", work.kind, "mean", code, x[0].ndim, extent, *map(extension.address, kept)),
                      gradient, kept)
-    y, dx, dw = np.zeros(work.output, work.dtype), *([np.zeros_like(one) for one in operands[name]]
-                                                     for name in ("x", "parameters"))
+    y, dx, dw = _c_order(np.zeros(work.output, work.dtype)), *([_c_order(np.zeros_like(one)) for one in operands[name]]
+                                                              for name in ("x", "parameters"))
     kept = [np.zeros(n)] if (n := kept_numbers(work.kind, x[0].shape[1])) else []
     tensors = (*x, *dx, y, *operands["dy"], *operands["mask"], *operands["parameters"], *dw, *kept)
     table = np.array([_row(one) for one in tensors], np.int64)

@@ -193,13 +193,18 @@ def _layer(rng: np.random.Generator, known: list[torch.Tensor]) -> Layer:
         ("Flatten", {}), ("Upsample", scale),
         ("Upsample", scale | {"mode": "bilinear", "align_corners": bool(rng.integers(2))}),
         ("Upsample", {"size": _pair(rng, 1, 12), "mode": str(rng.choice(["nearest", "bilinear", "bicubic"]))}),
-        ("ConstantPad", {"pad": tuple(int(n) for n in rng.integers(-1, 3, 4)), "value": float(rng.choice([0.0, 0.5]))}),
-        ("CircularPad", {"pad": tuple(int(n) for n in rng.integers(-1, 3, 4))}),
+        ("ConstantPad", {"pad": _cut_or_wider(rng, x), "value": float(rng.choice([0.0, 0.5]))}),
+        ("CircularPad", {"pad": _cut_or_wider(rng, x)}),
         (str(rng.choice(["ZeroPad2d", "ReflectionPad2d", "ReplicationPad2d"])), sides)]
     every = flat + image if x.ndim == 4 else flat
     kind, options = every[int(rng.integers(len(every)))]
     # What nothing is computed of takes the network's input, which says how many images there are
     return Layer(kind, options, (0 if kind == "Parameter" else i,), bool(rng.random() < 0.1))
+
+
+def _cut_or_wider(rng: np.random.Generator, x: torch.Tensor) -> tuple[int, ...]:
+    """How much longer the four sides become; a pixel shorter where some remain."""
+    return tuple(int(n) for n in rng.integers(-int(min(x.shape[2:], default=0) > 2), 3, 4))
 
 
 def _factors(rng: np.random.Generator, n: int) -> tuple[int, int]:

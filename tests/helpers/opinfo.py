@@ -58,7 +58,6 @@ REASONS: dict[str, tuple[str, str]] = {
               r"|The expanded size of the tensor|others than the batch|two dimensions or more|the images"
               r"|one that remains|dimension -?\d of \d, expected"),
     "device": ("what a device does not have, though the CPU has it", r"on the device"),
-    "one input": ("a concatenation of one tensor", r"1 inputs, expected two or more"),
 }
 #: What torch.export alone reads
 EXPORTED = {"expand", "flip", "index_select", "narrow", "nn.functional.adaptive_max_pool2d",

@@ -255,6 +255,31 @@ def test_dimensions_are_exchanged_as_torchs(dims: tuple[int, int], dtype: str, l
 
 
 @DTYPES
+@looped("shape", [(2, 16, 272, 256), (2, 16, 272, 259)])
+def test_moves_past_the_caches_are_torchs(shape: tuple[int, ...], dtype: str, level: str,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit: of more bytes than stay there, in rows that are whole lines of the cache and in others."""
+    x = np.random.default_rng(1).normal(size=shape).astype(dtype)
+    for kind, options, moved in (
+            ("transpose", {"dim0": 2, "dim1": 3}, lambda x: x.transpose(2, 3)),
+            ("transpose", {"dim0": 1, "dim1": 3}, lambda x: x.transpose(1, 3)),
+            ("permute", {"dims": (0, 2, 3, 1)}, lambda x: x.permute(0, 2, 3, 1)),
+            ("flip", {"dims": (3,)}, lambda x: x.flip(3)), ("flip", {"dims": (1, 2)}, lambda x: x.flip(1, 2)),
+            ("flip", {"dims": (1, 2, 3)}, lambda x: x.flip(1, 2, 3)),
+            ("roll", {"shifts": (16, 5), "dims": (3, 2)}, lambda x: x.roll((16, 5), (3, 2))),
+            ("pixel_shuffle", {"upscale_factor": 2}, lambda x: functional.pixel_shuffle(x, 2)),
+            ("pixel_shuffle", {"upscale_factor": 4}, lambda x: functional.pixel_shuffle(x, 4)),
+            ("slice", {"dim": 2, "start": 1, "stop": 271}, lambda x: x[:, :, 1:271]),
+            ("slice", {"dim": 3, "step": 2}, lambda x: x[..., ::2])):
+        y = moved(torch.from_numpy(x)).numpy().copy()
+        found, back = passes_of(kind, options, x, y.copy(), monkeypatch)
+        right = torch.from_numpy(x if kind != "slice" else np.zeros_like(x))
+        if kind == "slice":
+            moved(right)[...] = torch.from_numpy(y)
+        assert np.array_equal(found, y) and np.array_equal(back, right.numpy()), kind
+
+
+@DTYPES
 @looped("dim", [(1,), (2,), (3,), (0,), (2, 3), (1, 2), (0, 2), (0, 1, 2, 3)])
 def test_reductions_are_torchs(dim: tuple[int, ...], dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more numbers than are gone through together; extremes to the bit, among many equal ones and NaN."""

@@ -10,8 +10,7 @@ module cnn_cpu_kernels_memory
    implicit none
    private
 
-   public :: allocate_aligned, allocate_scratch, c_free, c_memmove, c_memset, copy_nontemporal, give_back_scratch, &
-      & wait_for_copies
+   public :: allocate_aligned, allocate_scratch, c_free, c_memmove, c_memset, give_back_scratch
 
    integer(c_size_t), parameter :: alignment = 64_c_size_t
 
@@ -58,20 +57,6 @@ module cnn_cpu_kernels_memory
          !> Number of bytes
          integer(c_size_t), value :: bytes
       end subroutine c_memset
-      !> See streaming_store.c
-      subroutine copy_nontemporal(to, from, bytes) bind(C, name="cnn_copy_nontemporal")
-         import :: c_ptr, c_size_t
-         implicit none
-         !> Memory that is written, by non-temporal stores where whole cache lines are
-         type(c_ptr), value :: to
-         !> Memory that is read; does not overlap `to`
-         type(c_ptr), value :: from
-         !> Number of bytes
-         integer(c_size_t), value :: bytes
-      end subroutine copy_nontemporal
-      subroutine wait_for_copies() bind(C, name="cnn_wait_for_copies")
-         implicit none
-      end subroutine wait_for_copies
       !> See scratch_memory.c; null where there is no memory
       function take_scratch(bytes) result(address) bind(C, name="cnn_take_scratch")
          import :: c_ptr, c_size_t
