@@ -276,8 +276,15 @@ class _Reader:
                 self._values[one] = value
 
     def _base(self, node: fx.Node) -> str:
-        """The module's path, where it is the only call of its module; else path, operation and number."""
+        """The module's path, where it is the only call of its module; else path, operation and number.
+
+        Of `in_proj_weight`, as torch's attention has it, `in_proj`.
+        """
         path = _path(node)
+        weight = next((of.name for one in node.all_input_nodes if isinstance(of := self._values.get(one), Stored)
+                       and of.name.endswith("_weight") and self._users[id(of.value)] == 1), None)
+        if weight is not None:
+            return weight.removesuffix("_weight")
         name = re.sub(r"[^A-Za-z0-9_]", "_", node.name).rstrip("_") or "layer"
         if not path:
             return name

@@ -132,24 +132,24 @@ def reshaped(w: Writer, rule: Any, x: Tensor, sizes: Any, *_: Any) -> Tensor:
     """In another shape, in which a dimension begins with the images: what is behind them there is more images."""
     known = math.prod(n for n in sizes if n >= 0)
     shape = tuple(math.prod(x.shape) // known if n < 0 else n for n in sizes)
-    rows = x.shape[:x.axis + 1]
-    if x.axis and math.prod(rows) == shape[0]:
-        # One dimension of these and the images, which linear layers leave as it is
-        found = reshaped(w, rule, x, (*rows, *shape[1:]))
+    images, left = divmod(shape[0], math.prod(x.shape[:x.axis]))
+    if x.axis and not left and images >= w.batch and x.shape[x.axis] % images == 0:
+        # One dimension of these and the images, which linear layers leave as it is; heads may be behind it again
+        found = reshaped(w, rule, x, (*x.shape[:x.axis], images, *shape[1:]))
         return dataclasses.replace(found, shape=shape, whole=found.shape)
     atoms = _atoms(x.shape, shape)
     before = math.prod(x.shape[:x.axis])
     begin = next((i for i in range(len(atoms)) if math.prod(atoms[:i]) == before), None)
-    images = next((i for i in range(len(shape)) if math.prod(shape[:i]) == before and shape[i] >= w.batch), None)
-    if begin is None or images is None or atoms[begin] % w.batch:
+    place = next((i for i in range(len(shape)) if math.prod(shape[:i]) == before and shape[i] >= w.batch), None)
+    if begin is None or place is None or atoms[begin] % w.batch:
         raise UnsupportedError(f"the shape {x.shape} as {shape}, which mixes the images with other dimensions")
     # Behind those of the images before and after
     last, end = (next(i for i in range(begin, len(atoms) + 1) if math.prod(atoms[:i]) == many)
-                 for many in (before * x.shape[x.axis], math.prod(shape[:images + 1])))
+                 for many in (before * x.shape[x.axis], math.prod(shape[:place + 1])))
     order = [*range(begin, last), *range(begin), *range(last, len(atoms))]
     apart = w.reshape(images_first(x), tuple(atoms[i] for i in order))
     ordered = w.permute(apart, [order.index(i) for i in (*range(begin, end), *range(begin), *range(end, len(atoms)))])
-    return moved_to(w.reshape(ordered, (shape[images], *shape[:images], *shape[images + 1:])), images)
+    return moved_to(w.reshape(ordered, (shape[place], *shape[:place], *shape[place + 1:])), place)
 
 
 def flattened(w: Writer, rule: Any, x: Tensor, start: int = 0, end: int = -1) -> Tensor:

@@ -196,6 +196,10 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "attention": (lambda: nn.Sequential(conv(1, 4), Attention(4, 2), nn.Conv2d(4, 1, 1)), (2, 1, 4, 6)),
     "attention by hand": (lambda: Written(projected, **{n: nn.Conv2d(2, 2, 1) for n in "qkvo"}), (2, 2, 4, 6)),
     "causal": (lambda: Causal(5, 4), (3, 5, 4)),
+    "torch's attention": (lambda: Written(lambda m, x: m.o(m.a(x, x, x)[0]), o=nn.Linear(8, 2),
+                                          a=nn.MultiheadAttention(8, 2, batch_first=True)), (3, 5, 8)),
+    "torch's attention, lengths first": (lambda: Written(
+        lambda m, x: m.a(*(x.transpose(0, 1),) * 3)[0].transpose(0, 1), a=nn.MultiheadAttention(6, 3)), (2, 4, 6)),
     "excitation": (lambda: nn.Sequential(conv(2, 4), Excitation(4), conv(4, 1)), IMAGES),
     "normalisation by hand": (lambda: Written(by_hand, a=conv(2, 4), b=conv(4, 1)), IMAGES),
     "softmax of pixels": (lambda: Written(rows_softmax, a=conv(2, 2)), IMAGES),
