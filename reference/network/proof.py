@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from reference.errors import InputError, one_line
@@ -159,6 +160,22 @@ def _has_changed(before: list[tuple[nn.Module, dict[str, Any]]], module: nn.Modu
     return elements(before) != elements(_attributes(module))
 
 
+class _AlongTheLast(TorchDispatchMode):
+    """Dropouts that draw along the last dimension of several numbers, alike for all others.
+
+    Else masks depend on the order in memory: torch's attention drops numbers of (length, n, features), whose layers
+    have (n, length, features).
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func is not torch.ops.aten.bernoulli_.float:
+            return func(*args, **(kwargs or {}))
+        mask = args[0]
+        side = max((i for i, extent in enumerate(mask.shape) if extent > 1), default=0)
+        drawn = torch.empty(mask.shape[side:side + 1], dtype=mask.dtype).bernoulli_(*args[1:], **(kwargs or {}))
+        return mask.copy_(drawn.view([-1, *[1] * (mask.dim() - side - 1)]) if mask.dim() else drawn)
+
+
 class _Twin:
     """A module and its layers, with the same parameters, at random."""
 
@@ -192,6 +209,8 @@ class _Twin:
         self._dtype = next((one.dtype for one in values.values()), none)
         self._generator = torch.Generator().manual_seed(0)
         self._positive, self._drawn = False, 0
+        drops = any(isinstance(one, (nn.Dropout, nn.Dropout2d)) for _, one in self._layers)
+        self._drops = drops and layers.rewritten
 
     def evaluate(self) -> None:
         """Set both into the mode of evaluation."""
@@ -248,7 +267,9 @@ class _Twin:
         images = "images of {2}x{3} pixels" if x.dim() == IMAGES else "an input of the shape {0}"
         where = images.format(tuple(x.shape), *x.shape[1:])
         start = x.clone().requires_grad_(gradients and x.is_floating_point())
-        with torch.inference_mode(not gradients):
+        # In the mode of inference operations come whole, of which others are made
+        with torch.set_grad_enabled(gradients) if self._drops else torch.inference_mode(not gradients), (
+                _AlongTheLast() if self._drops else contextlib.nullcontext()):
             try:
                 # What works in place cannot change where gradients begin
                 output = only_output(call(start.clone()))
