@@ -160,7 +160,7 @@ def _has_changed(before: list[tuple[nn.Module, dict[str, Any]]], module: nn.Modu
     return elements(before) != elements(_attributes(module))
 
 
-class _AlongTheLast(TorchDispatchMode):
+class _AlongTheLast(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Dropouts that draw along the last dimension of several numbers, alike for all others.
 
     Else masks depend on the order in memory: torch's attention drops numbers of (length, n, features), whose layers
@@ -269,7 +269,7 @@ class _Twin:
         start = x.clone().requires_grad_(gradients and x.is_floating_point())
         # In the mode of inference operations come whole, of which others are made
         with torch.set_grad_enabled(gradients) if self._drops else torch.inference_mode(not gradients), (
-                _AlongTheLast() if self._drops else contextlib.nullcontext()):
+                _AlongTheLast() if self._drops else contextlib.nullcontext()):  # type: ignore[no-untyped-call]
             try:
                 # What works in place cannot change where gradients begin
                 output = only_output(call(start.clone()))
