@@ -12,11 +12,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+#: Of signals that came, whether they raised something; a handler may put here whatever it interrupts
+_heeded: SimpleQueue[bool] = SimpleQueue()
 
 
 class Ended(BaseException):
@@ -50,8 +54,9 @@ def signals_raise() -> Iterator[None]:
             before(ignored)
             return
         signal.signal(ignored.exc_value.number, _raise)
-        # Not from here, where it would be ignored, too
-        threading.Timer(0.001, os.kill, (os.getpid(), ignored.exc_value.number)).start()
+        while not _heeded.empty():
+            _heeded.get()
+        threading.Thread(target=_send_again, args=(ignored.exc_value.number,), daemon=True).start()
 
     sys.unraisablehook = again
     try:
@@ -74,9 +79,25 @@ def end_by(number: int) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_name == "again" and frame.f_code.co_filename == __file__:
+            # What is raised in the hook is ignored, too
+            _heeded.put(False)
+            return
+        frame = frame.f_back
     # A second one does not wait
     signal.signal(number, signal.SIG_DFL)
+    _heeded.put(True)
     raise Ended(number)
+
+
+def _send_again(number: int) -> None:
+    """Until the hook has come to its end."""
+    heeded = False
+    while not heeded:
+        time.sleep(0.001)
+        os.kill(os.getpid(), number)
+        heeded = _heeded.get()
 
 
 class _ImportsEnd:
