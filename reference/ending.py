@@ -21,6 +21,8 @@ from types import FrameType
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 #: Of signals that came, whether they raised something; a handler may put here whatever it interrupts
 _heeded: SimpleQueue[bool] = SimpleQueue()
+#: Held while a thread sends one again
+_sending = threading.Lock()
 
 
 class Ended(BaseException):
@@ -50,13 +52,12 @@ def signals_raise() -> Iterator[None]:
     before = sys.unraisablehook
 
     def again(ignored: sys.UnraisableHookArgs) -> None:
-        if not isinstance(ignored.exc_value, Ended):
+        if isinstance(ignored.exc_value, Ended):
+            signal.signal(ignored.exc_value.number, _raise)
+            # The thread that sent this one may be about to end
+            _send_again(ignored.exc_value.number, 1.0)
+        else:
             before(ignored)
-            return
-        signal.signal(ignored.exc_value.number, _raise)
-        while not _heeded.empty():
-            _heeded.get()
-        threading.Thread(target=_send_again, args=(ignored.exc_value.number,), daemon=True).start()
 
     sys.unraisablehook = again
     try:
@@ -83,6 +84,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
         if frame.f_code.co_name == "again" and frame.f_code.co_filename == __file__:
             # What is raised in the hook is ignored, too
             _heeded.put(False)
+            _send_again(number)
             return
         frame = frame.f_back
     # A second one does not wait
@@ -91,13 +93,22 @@ def _raise(number: int, frame: FrameType | None) -> None:
     raise Ended(number)
 
 
-def _send_again(number: int) -> None:
-    """Until the hook has come to its end."""
+def _send_again(number: int, patience: float = 0.0) -> None:
+    """Let a thread send a signal until it is heeded, unless one does so, which may take `patience` seconds to end."""
+    if not _sending.acquire(timeout=patience):
+        return
+    while not _heeded.empty():
+        _heeded.get()
+    threading.Thread(target=_insist, args=(number,), daemon=True).start()
+
+
+def _insist(number: int) -> None:
     heeded = False
     while not heeded:
         time.sleep(0.001)
         os.kill(os.getpid(), number)
         heeded = _heeded.get()
+    _sending.release()
 
 
 class _ImportsEnd:

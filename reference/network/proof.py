@@ -209,8 +209,7 @@ class _Twin:
         self._dtype = next((one.dtype for one in values.values()), none)
         self._generator = torch.Generator().manual_seed(0)
         self._positive, self._drawn = False, 0
-        drops = any(isinstance(one, (nn.Dropout, nn.Dropout2d)) for _, one in self._layers)
-        self._drops = drops and layers.rewritten
+        self._rewritten = layers.rewritten
 
     def evaluate(self) -> None:
         """Set both into the mode of evaluation."""
@@ -267,9 +266,11 @@ class _Twin:
         images = "images of {2}x{3} pixels" if x.dim() == IMAGES else "an input of the shape {0}"
         where = images.format(tuple(x.shape), *x.shape[1:])
         start = x.clone().requires_grad_(gradients and x.is_floating_point())
-        # In the mode of inference operations come whole, of which others are made
-        with torch.set_grad_enabled(gradients) if self._drops else torch.inference_mode(not gradients), (
-                _AlongTheLast() if self._drops else contextlib.nullcontext()):  # type: ignore[no-untyped-call]
+        # Of layers that are not the module's own. In the mode of inference operations made of others come whole
+        drops = self._rewritten and any(isinstance(one, (nn.Dropout, nn.Dropout2d)) and one.training
+                                        for _, one in self._layers)
+        with torch.set_grad_enabled(gradients) if drops else torch.inference_mode(not gradients), (
+                _AlongTheLast() if drops else contextlib.nullcontext()):  # type: ignore[no-untyped-call]
             try:
                 # What works in place cannot change where gradients begin
                 output = only_output(call(start.clone()))

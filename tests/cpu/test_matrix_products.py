@@ -60,6 +60,21 @@ def test_long_sums_of_wide_layers_keep_float64_totals(level: str) -> None:
 
 
 @ALL_DTYPES
+@pytest.mark.parametrize("shape", [(16_500, 96, 384), (600, 16, 700)], ids=["many images", "many channels"])
+def test_no_image_of_many_is_lost(shape: tuple[int, int, int], dtype: str, level: str) -> None:
+    """Of integers, whose sums are exact in any order: in chunks of images, and of more channels than go together."""
+    n, c, k = shape
+    case = Case("rows of a layer", (n, c, 1, 1), (k, c, 1, 1))
+    rng = np.random.default_rng(6)
+    t = {name: rng.integers(-2, 3, shape).astype(dtype) for name, shape in
+         (("x", case.x), ("w", case.w), ("b", (k,)), ("dy", case.y))}
+    found = fortran_convolution(case, t)
+    dy = t["dy"][:, :, 0, 0].astype("float64")
+    assert np.array_equal(found["dw"][:, :, 0, 0], dy.T @ t["x"][:, :, 0, 0])
+    assert np.array_equal(found["db"].ravel(), dy.sum(0))
+
+
+@ALL_DTYPES
 def test_vectors_of_another_length_give_the_same_bits(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and chunks of images depend on the shapes alone: avx2 and avx512 agree, in filter gradients too."""
     monkeypatch.delenv(LANES_VARIABLE, raising=False)

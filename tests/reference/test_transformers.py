@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import bridge
 from tests.helpers.networks.exported_networks import Written
@@ -38,3 +39,18 @@ def test_another_share_of_dropped_numbers_is_refused(lengths_first: bool, monkey
     monkeypatch.setattr(nn.Dropout, "__init__", lambda self, p=0.5, inplace=False: make(self, 0.9 * p, inplace))
     with pytest.raises(bridge.ArgumentError, match="output differs"):
         bridge.Network.from_torch(module, example=(3, 5, 8))
+
+
+def test_who_asks_for_the_mode_of_inference_is_refused_with_dropouts_too() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    module = Written(lambda m, x: m.a(x) * (2 if torch.is_inference_mode_enabled() else 1), a=layer)
+    with pytest.raises(bridge.ArgumentError, match="output differs in evaluation without gradients"):
+        bridge.Network.from_torch(module, example=(3, 5, 8))
+
+
+@pytest.mark.parametrize("name", ["_weight", "own_weight", "w_"])
+def test_parameters_of_any_name_give_layers_names(name: str) -> None:
+    module = Written(lambda m, x: functional.linear(x, getattr(m, name)), a=nn.Identity())
+    setattr(module, name, nn.Parameter(torch.ones(3, 8)))
+    (found,) = bridge.Network.from_torch(module, example=(2, 8)).parameters
+    assert found == ("own.weight" if name == "own_weight" else "linear.weight")

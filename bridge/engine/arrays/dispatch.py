@@ -21,7 +21,7 @@ from bridge.engine.arrays.operand import Operand
 from bridge.engine.library import extension
 from bridge.engine.library.device_spec import DeviceSpec
 
-#: Bytes of a cache line, and of results that are large (fortran/cpu/kernels/all.f90.in)
+#: Bytes of a cache line, and of results that are large (fortran/core/streaming.f90)
 LINE, LARGE = 64, 1 << 23
 
 

@@ -281,10 +281,11 @@ class _Reader:
         Of `in_proj_weight`, as torch's attention has it, `in_proj`.
         """
         path = _path(node)
-        weight = next((of.name for one in node.all_input_nodes if isinstance(of := self._values.get(one), Stored)
-                       and of.name.endswith("_weight") and self._users[id(of.value)] == 1), None)
-        if weight is not None:
-            return weight.removesuffix("_weight")
+        for one in node.all_input_nodes:
+            of = self._values.get(one)
+            if isinstance(of, Stored) and self._users[id(of.value)] == 1 and (
+                    own := re.fullmatch(r"(.*[A-Za-z0-9])_weight", of.name)):
+                return own[1]
         name = re.sub(r"[^A-Za-z0-9_]", "_", node.name).rstrip("_") or "layer"
         if not path:
             return name

@@ -132,13 +132,13 @@ def reshaped(w: Writer, rule: Any, x: Tensor, sizes: Any, *_: Any) -> Tensor:
     """In another shape, in which a dimension begins with the images: what is behind them there is more images."""
     known = math.prod(n for n in sizes if n >= 0)
     shape = tuple(math.prod(x.shape) // known if n < 0 else n for n in sizes)
-    images, left = divmod(shape[0], math.prod(x.shape[:x.axis]))
-    if x.axis and not left and images >= w.batch and x.shape[x.axis] % images == 0:
+    before = math.prod(x.shape[:x.axis])
+    images = shape[0] // before if x.axis and shape else 0
+    if images >= w.batch and images * before == shape[0] and x.shape[x.axis] % images == 0:
         # One dimension of these and the images, which linear layers leave as it is; heads may be behind it again
         found = reshaped(w, rule, x, (*x.shape[:x.axis], images, *shape[1:]))
         return dataclasses.replace(found, shape=shape, whole=found.shape)
     atoms = _atoms(x.shape, shape)
-    before = math.prod(x.shape[:x.axis])
     begin = next((i for i in range(len(atoms)) if math.prod(atoms[:i]) == before), None)
     place = next((i for i in range(len(shape)) if math.prod(shape[:i]) == before and shape[i] >= w.batch), None)
     if begin is None or place is None or atoms[begin] % w.batch:
