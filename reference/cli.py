@@ -110,8 +110,9 @@ def _complain(text: str, code: int) -> int:
 
 def _summary(report: ExportReport) -> str:
     losses = ", ".join(f"{loss:.6g}" for loss in report.losses)
+    left_out = f"; not in the file: {', '.join(report.left_out)}" if report.left_out else ""
     return (
-        f"wrote {report.path}: {report.size / 1e6:.1f} MB in {report.seconds:.1f} s; loss per step {losses}"
+        f"wrote {report.path}: {report.size / 1e6:.1f} MB in {report.seconds:.1f} s; loss per step {losses}{left_out}"
     )
 
 

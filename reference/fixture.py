@@ -58,12 +58,15 @@ class ExportReport:
     seconds : float
     losses : tuple of float
         One for every step.
+    left_out : tuple of str
+        Running statistics of the model that are not in the file: normalisations change them that several calls take.
     """
 
     path: Path
     size: int
     seconds: float
     losses: tuple[float, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def export(path: str | Path, settings: ExportSettings | None = None, *, quiet: bool = True) -> ExportReport:
@@ -108,7 +111,8 @@ def export(path: str | Path, settings: ExportSettings | None = None, *, quiet: b
         ):
             losses = work.write(file, stages)
     size = Path(path).stat().st_size
-    return ExportReport(Path(path), size, time.perf_counter() - begin, tuple(losses))
+    return ExportReport(Path(path), size, time.perf_counter() - begin, tuple(losses),
+                        tuple(sorted(work.layers.left_out)))
 
 
 class _Work:

@@ -23,22 +23,25 @@ class Layers(list[tuple[str, nn.Module]]):
     sources : the module's names of parameters and buffers that have others here, by these (``conv2d.weight``)
     constants : the module's names of buffers of which only numbers are left
     rewritten : whether some are other operations than the module calls, which round in another way
+    left_out : the module's names of running statistics that its forward changes and no layer has
     """
 
     def __init__(
         self, layers: Iterable[tuple[str, nn.Module]], inputs: dict[str, tuple[str, ...]] | None = None,
         sources: dict[str, str] | None = None, rewritten: bool = False, constants: frozenset[str] = frozenset(),
+        left_out: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(layers)
         names = [INPUT, *(name for name, _ in self)]
         self.inputs: dict[str, tuple[str, ...]] = inputs or {
             name: (before,) for before, name in itertools.pairwise(names)}
         self.sources, self.rewritten, self.constants = sources or {}, rewritten, constants
+        self.left_out = left_out
 
     def changed(self, change: Callable[[str, nn.Module], nn.Module]) -> Layers:
         """Return the same graph of other layers."""
         return Layers([(name, change(name, layer)) for name, layer in self], self.inputs, self.sources, self.rewritten,
-                      self.constants)
+                      self.constants, self.left_out)
 
     def source(self, name: str, part: str) -> str:
         """Return the module's name of a layer's parameter or buffer; none of numbers that its forward makes."""

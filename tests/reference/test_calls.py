@@ -118,13 +118,40 @@ def test_words_are_integers(tmp_path: Path) -> None:
         assert file[f"steps/0/grads/{shared}"][()].any()
 
 
+@pytest.mark.parametrize("call", [
+    lambda m, x: m.norm(m.norm(m.a(x)).relu()),
+    lambda m, x: functional.instance_norm(m.a(x), m.norm.running_mean, m.norm.running_var, m.norm.weight),
+], ids=["batch norm", "instance norm"])
+def test_running_statistics_of_several_calls_are_left_out(
+    call: Callable[[nn.Module, torch.Tensor], torch.Tensor], tmp_path: Path,
+) -> None:
+    """What training computes does not depend on them; the report names them."""
+    def make() -> nn.Module:
+        return Written(call, a=conv(2, 2), norm=nn.BatchNorm2d(2))
+
+    assert {"aten", "conv2d"} <= kinds(calls_of(make(), IMAGE))
+    report = export(tmp_path / "it.h5", ExportSettings(model=make, shape=IMAGE[1:], steps=2))
+    assert report.left_out == ("norm.running_mean", "norm.running_var")
+    assert not export(tmp_path / "other.h5", ExportSettings(model=volumes, shape=(1, 4, 4, 4), steps=1)).left_out
+    model = make()
+    with h5py.File(tmp_path / "it.h5") as file:
+        step = file["steps/0"]
+        with torch.no_grad():
+            for name, one in model.named_parameters():
+                layer, part = name.split(".")
+                stored = step["weights"].get(f"{layer}/{part}") or step["weights"].get(f"{name}.shared/{part}")
+                # An instance normalisation without weights has none
+                one.copy_(one if stored is None else torch.from_numpy(stored[()]))
+        x, y = (torch.from_numpy(file[f"batches/0/{one}"][()]) for one in ("input", "target"))
+        with torch.no_grad():
+            assert float(functional.mse_loss(model(x), y)) == pytest.approx(step["loss"][()], rel=1e-6)
+
+
 REFUSED: dict[str, tuple[Callable[[nn.Module, torch.Tensor], torch.Tensor], str]] = {
     "random numbers": (lambda m, x: m.a(x) + torch.rand_like(x), "rand_like: it draws random numbers"),
     "in place": (lambda m, x: m.a(x) * x.new_zeros(1).bernoulli_(1.0), "it draws random numbers"),
     "a dropout of an attention": (lambda m, x: functional.scaled_dot_product_attention(m.a(x), x, x, x @ x.mT > 0, 0.5),
                                  "it draws random numbers"),
-    "running statistics": (lambda m, x: functional.instance_norm(m.a(x), m.mean, m.var),
-                           "it changes running statistics"),
     "another type": (lambda m, x: m.a(x).double().sin().float(), "it computes in torch.float64, supported is one type"),
     "a buffer": (lambda m, x: m.a(x) * m.mean.add_(1).sum(), "it changes 'mean'"),
 }

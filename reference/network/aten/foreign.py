@@ -68,8 +68,8 @@ def expressed(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], value
     if any(isinstance(one, Tensor) and one.name == "lost" for one in _leaves([args, kwargs])):
         raise UnsupportedError("it takes what could not be read")
     name = operation._schema.name.partition("::")[2]
-    if name in ("batch_norm", "instance_norm") and isinstance(args[3], Stored) and args[5]:
-        raise UnsupportedError("it changes running statistics")
+    if running_statistics(operation, args):
+        args = [*args[:3], None, None, *args[5:]]
     if name in ("lift_fresh", "lift_fresh_copy", "detach_"):
         operation, args, kwargs = torch.ops.aten.alias.default, args[:1], {}
     if name == "copy":
@@ -78,6 +78,13 @@ def expressed(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], value
     if name in ("to", "_to_copy") and isinstance(value, torch.Tensor):
         return Expression(_TO_TYPE, [args[0], value.dtype], {}, value)
     return Expression(operation, args, {key: one for key, one in kwargs.items() if key not in PLACES}, value)
+
+
+def running_statistics(operation: Any, args: Sequence[Any]) -> list[Stored]:
+    """Return what a normalisation by the batch's statistics changes, which is no part of what it gives."""
+    if not any(str(operation).startswith(f"aten.{kind}_norm.") for kind in ("batch", "instance")) or not args[5]:
+        return []
+    return [one for one in args[3:5] if isinstance(one, Stored)]
 
 
 def _draws_nothing(operation: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

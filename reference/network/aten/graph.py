@@ -22,7 +22,7 @@ from torch import fx, nn
 from reference.errors import InputError, one_line, own_line
 from reference.network.aten import image_axis, shared
 from reference.network.aten.calls import Calls, check_rank, check_type, functional, name_of, plain_name, silence
-from reference.network.aten.foreign import Expression, expressed, written
+from reference.network.aten.foreign import Expression, expressed, running_statistics, written
 from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Shape, Stored, Tensor, UnsupportedError, Writer
 from reference.network.layers import INPUT, Layers, Reshape
@@ -211,6 +211,7 @@ class _Reader:
         has_images = any(isinstance(one, Tensor) and not one.plain for one in shared.leaves((args, kwargs)))
         args, kwargs = torch.utils._pytree.tree_map(_as_taken, (args, kwargs))
         found = expressed(functional(node.target) or node.target, args, kwargs, node.meta.get("val"))
+        self._writer.left_out |= {one.name for one in running_statistics(node.target, args)}
         made = written(self._writer, found, self._real)
         if isinstance(made, Tensor) and not has_images:
             made = dataclasses.replace(made, plain=True)

@@ -124,6 +124,7 @@ class Writer:
     lifted : what the layers of parameters that are operands give, by the names of the parameters
     real : the element type of numbers that no tensor of the module gives
     several : names of parameters that several calls take, of which no layer can have them
+    left_out : names of running statistics that a call would change
 
     Parameters
     ----------
@@ -135,6 +136,7 @@ class Writer:
         self.foreign, self.input, self.batch = foreign, Tensor(INPUT, shape), shape[0]
         self.lifted: dict[str, Tensor] = {}
         self.several: set[str] = set()
+        self.left_out: set[str] = set()
         self.real = torch.float32
         self.base, self.line, self._buffers = "", "", buffers
         self._layers: list[tuple[str, nn.Module]] = []
@@ -250,7 +252,7 @@ class Writer:
                                  "expected is a layer that takes it")
         names = {name for name, _ in found}
         return Layers(reversed(found), {name: one for name, one in self._inputs.items() if name in names},
-                      self._sources, self._rewritten, self._constants)
+                      self._sources, self._rewritten, self._constants, frozenset(self.left_out))
 
     # --- what several operations are written with ------------------------------------------------------------
 
