@@ -55,6 +55,17 @@ def _linear(node: Any, x: list[Array], given: Given) -> Array:
     return y + given["bias"] if "bias" in given else y
 
 
+def _embedding(node: Any, x: list[Array], given: Given) -> Array:
+    rows = given["weight"][x[0].astype(int)]
+    # The row that is not learned
+    return jnp.where((x[0] == node.padding_idx)[..., None], jax.lax.stop_gradient(rows), rows)
+
+
+def _gather_rows(node: Any, x: list[Array], given: Given) -> Array:
+    rows = jax.vmap(lambda table, at: table[at])(x[0], x[1].astype(int))
+    return jnp.where((x[1] == node.padding_idx)[..., None], jax.lax.stop_gradient(rows), rows)
+
+
 def _windows_of(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Where the windows of a mean of as many as wanted begin, and what they end before."""
     i = np.arange(size)
@@ -213,9 +224,11 @@ FORMULAS: dict[str, Formula] = {
     "conv_transpose3d": _conv_transpose,
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "dropout2d": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
+    "embedding": _embedding,
     "expand": lambda node, x, given: jnp.broadcast_to(x[0], node.output_shape(x[0].shape)),
     "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
     "flip": lambda node, x, given: jnp.flip(x[0], node.dims),
+    "gather_rows": _gather_rows,
     "gelu": lambda node, x, given: jax.nn.gelu(x[0], approximate=False),
     "gelu_tanh": lambda node, x, given: jax.nn.gelu(x[0], approximate=True),
     "global_avg_pool2d": lambda node, x, given: x[0].mean((2, 3), keepdims=True),

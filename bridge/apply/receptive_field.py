@@ -43,7 +43,7 @@ from bridge.operations.resizing import (
 )
 from bridge.operations.softmax import LogSoftmax, Softmax
 from bridge.operations.spline import Spline
-from bridge.operations.stored import IndexSelect, Parameter
+from bridge.operations.stored import Embedding, GatherRows, IndexSelect, Parameter
 from bridge.operations.volumes.pooling import AvgPool3d, MaxPool3d
 from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
 from bridge.operations.volumes.resizing import AdaptiveAvgPool3d, UpsampleNearest3d, UpsampleTrilinear3d
@@ -191,5 +191,6 @@ WHOLE: dict[type[Operation], str] = {
                     "depends on its size"),
     Slice: "which pixels it takes depends on the size of the whole image",
     IndexSelect: "which pixels it takes depends on the size of the whole image",
+    **dict.fromkeys((Embedding, GatherRows), "it takes whole numbers, which are no pixels"),
     Parameter: "it has numbers for each pixel of the whole image",
     Expand: "it repeats the pixels of an image"}

@@ -46,7 +46,7 @@ from bridge.operations.resizing import (
 )
 from bridge.operations.softmax import LogSoftmax, Softmax
 from bridge.operations.spline import Spline
-from bridge.operations.stored import IndexSelect, Parameter
+from bridge.operations.stored import Embedding, GatherRows, IndexSelect, Parameter
 from bridge.operations.table import Row, rows
 from bridge.operations.volumes.pooling import AvgPool3d, MaxPool3d
 from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
@@ -90,6 +90,11 @@ def apart_from(*kinks: float) -> Draw:
         return x
 
     return draw
+
+
+def below(limit: int) -> Draw:
+    """Return how to draw whole numbers from 0 on."""
+    return lambda rng, shape: rng.integers(0, limit, shape)
 
 
 @dataclass(frozen=True)
@@ -179,10 +184,15 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "divide": _arithmetic(Divide, positive),
     "dropout": (Setup(Dropout("it", 0.4), (IMAGE,)),),
     "dropout2d": (Setup(Dropout2d("it", 0.4), (IMAGE,)),),
+    # A row without a gradient is not chosen: the output depends on it all the same
+    "embedding": (Setup(Embedding("it", 5, 3), ((2, 4),), below(5)),
+                  Setup(Embedding("it", 4, 35, 3), ((2, 2, 3),), below(3), "padding_idx")),
     "expand": (Setup(Expand("it", (-1, 4, 16)), ((2, 3, 1, 16),)),
                Setup(Expand("it", (2, -1, 2, -1, 2)), ((2, 1, 2, 1, 2, 1),), about="six dimensions")),
     "flatten": (Setup(Flatten("it"), (IMAGE,)),),
     "flip": (Setup(Flip("it", (-1, 1)), (IMAGE,)),),
+    "gather_rows": (Setup(GatherRows("it", inputs=BOTH), ((2, 5, 3), (2, 4, 2)), below(5)),
+                    Setup(GatherRows("it", 3, inputs=BOTH), ((2, 4, 2), (2, 5)), below(3), "padding_idx")),
     "global_avg_pool2d": (Setup(GlobalAvgPool2d("it"), (IMAGE,)),),
     "group_norm": (Setup(GroupNorm("it", 2, 4), (FEW,)),
                    Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),

@@ -37,7 +37,8 @@ class Operation:
         one: 3, an image (c, h, w); 1, a vector; 0, any. None: it takes none, or counts its dimensions otherwise
     has_mask : it takes 0 and 1 of `mask_shape` with each batch, which the formulas find among the parameters as
         ``mask``
-    only_counts : it takes nothing of its input but the number of images, and gives no gradient back
+    without_gradient : numbers of the inputs that it gives no gradient back: it takes nothing of them but the number of
+        images, or they are whole numbers that choose something (`takes_whole_numbers`)
     """
 
     name: str
@@ -46,7 +47,8 @@ class Operation:
     arity: ClassVar[int] = 1
     sample_rank: ClassVar[int | None] = None
     has_mask: ClassVar[bool] = False
-    only_counts: ClassVar[bool] = False
+    without_gradient: ClassVar[tuple[int, ...]] = ()
+    takes_whole_numbers: ClassVar[bool] = False
 
     def check(self) -> None:
         """Refuse hyperparameters that do not fit together.

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What is learned by itself, as another operation's operand (an embedding of places, a token), and tables."""
+"""What is learned by itself, as another operation's operand (an embedding of places, a token), and tables whose rows
+whole numbers choose.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,8 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bridge.operations.operation import Gradients, Number, Operation, Shape
-from bridge.operations.rearrangement import Axis, Extents, positive
+from bridge.operations.rearrangement import Axis, Extents, Index, positive
 
+#: Of a tensor
+MOST_DIMENSIONS = 8
 #: Of a dimension, from 0
 Indices = tuple[int, ...]
 
@@ -25,7 +30,7 @@ class Parameter(Operation):
 
     shape: Extents
     kind: ClassVar[str] = "parameter"
-    only_counts: ClassVar[bool] = True
+    without_gradient: ClassVar[tuple[int, ...]] = (0,)
 
     def check(self) -> None:
         """Refuse what is no extent."""
@@ -89,3 +94,113 @@ class IndexSelect(Operation):
         import torch
 
         return inputs[0].index_select(self.dim, torch.tensor(self.indices, device=inputs[0].device))
+
+
+@dataclass(frozen=True)
+class Embedding(Operation):
+    """The rows of a table that whole numbers choose, torch's `Embedding`; they have no gradient, and no other number is
+    one of them.
+
+    The row ``padding_idx`` is not learned; -1: all are. torch's ``sparse`` computes the same.
+    """
+
+    num_embeddings: int
+    embedding_dim: int
+    padding_idx: Index = -1
+    kind: ClassVar[str] = "embedding"
+    without_gradient: ClassVar[tuple[int, ...]] = (0,)
+    takes_whole_numbers: ClassVar[bool] = True
+
+    def check(self) -> None:
+        """Refuse a row that there is not."""
+        if not -1 <= self.padding_idx < self.num_embeddings:
+            raise self.refuse(f"padding_idx {self.padding_idx}", f"one from 0 to {self.num_embeddings - 1}, or -1")
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Return that of the table."""
+        return {"weight": (self.num_embeddings, self.embedding_dim)}
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape of the numbers, with those of a row behind."""
+        return _of_rows(self, shapes[0], self.embedding_dim)
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the rows."""
+        at = inputs[0].whole_numbers(self.num_embeddings)
+        table = parameters["weight"].reshape((1, self.num_embeddings, self.embedding_dim))
+        return table.rows(at.reshape(1, -1)).reshape((*at.shape, self.embedding_dim))
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return nothing for the numbers, and for each row the sum of dy where it was chosen."""
+        (x,) = inputs
+        at = x.whole_numbers(self.num_embeddings).reshape(-1)
+        learned = (at >= 0) & (at != self.padding_idx)
+        shape = (self.num_embeddings, self.embedding_dim)
+        return [x.moved(np.zeros_like)], {"weight": _summed(dy, at, learned, shape)}
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.embedding(x, weight, padding_idx)``."""
+        from torch.nn import functional
+
+        return functional.embedding(inputs[0].long(), parameters["weight"],
+                                    None if self.padding_idx < 0 else self.padding_idx)
+
+
+@dataclass(frozen=True)
+class GatherRows(Operation):
+    """The rows that whole numbers choose of a table which another operation gives: ``table[i][x[i]]`` of each image i.
+
+    A table (n, rows, numbers of a row) of learned numbers is a `Parameter`, which others may take, too: the last layer
+    of a language model. The row ``padding_idx`` gets no gradient; -1: all do.
+    """
+
+    padding_idx: Index = -1
+    kind: ClassVar[str] = "gather_rows"
+    arity: ClassVar[int] = 2
+    without_gradient: ClassVar[tuple[int, ...]] = (1,)
+    takes_whole_numbers: ClassVar[bool] = True
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape of the numbers, with those of a row behind."""
+        table, numbers = shapes
+        if len(table) != 3:
+            raise self.refuse(f"tables {table}", "a shape (n, rows, numbers of a row)")
+        shape = _of_rows(self, numbers, table[-1])
+        if table[0] != numbers[0]:
+            raise self.refuse(f"tables {table} and numbers {numbers}", "as many images")
+        return shape
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the rows."""
+        table, x = inputs
+        at = x.whole_numbers(table.shape[1])
+        return table.rows(at.reshape(table.shape[0], -1)).reshape((*at.shape, table.shape[2]))
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return for each row of the tables the sum of dy where it was chosen, and nothing for the numbers."""
+        table, x = inputs
+        at = x.whole_numbers(table.shape[1]).reshape(table.shape[0], -1)
+        places = (at + np.arange(table.shape[0])[:, None] * table.shape[1]).reshape(-1)
+        flat = (table.shape[0] * table.shape[1], table.shape[2])
+        learned = ((at >= 0) & (at != self.padding_idx)).reshape(-1)
+        return [_summed(dy, places, learned, flat).reshape(table.shape), x.moved(np.zeros_like)], {}
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``table[i][x[i]]`` of each image."""
+        table, x = inputs
+        at = x.long().reshape(x.shape[0], -1, 1).expand(-1, -1, table.shape[2])
+        found = table.gather(1, at)
+        return found.where(at != self.padding_idx, found.detach()).reshape(*x.shape, table.shape[2])
+
+
+def _of_rows(operation: Operation, shape: Shape, width: int) -> Shape:
+    """The shape of whole numbers, each with a row."""
+    if not 1 <= len(shape) < MOST_DIMENSIONS:
+        raise operation.refuse(f"input {shape}", f"1 to {MOST_DIMENSIONS - 1} dimensions")
+    return (*shape, width)
+
+
+def _summed(dy: Number, at: Any, learned: Any, shape: Shape) -> Number:
+    """dy in rows, of which those that are learned are added to their places in a table."""
+    rows = dy.reshape((math.prod(dy.shape[:-1]), shape[1])).moved(lambda a: a[learned])
+    return rows.scattered((at[learned], range(shape[1])), shape)

@@ -24,7 +24,7 @@ module cnn
    use cnn_library_arrays, only : array_type, device_array
    use cnn_library_inputs, only : inputs_type
    use cnn_library_layers, only : avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, &
-      & conv_transpose3d, layer, layer_type, linear, max_pool2d, max_pool3d
+      & conv_transpose3d, embedding, layer, layer_type, linear, max_pool2d, max_pool3d
    use cnn_library_network, only : network_type
    use cnn_library_optimizers, only : adam, adamw, sgd
    use cnn_model_network, only : keep_after_relu, keep_all, keep_needed
@@ -41,7 +41,7 @@ module cnn
    ! Networks, what they keep, and what they take
    public :: inputs_type, keep_after_relu, keep_all, keep_needed, network_type
    ! Layers
-   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, layer, &
+   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, embedding, layer, &
       & layer_type, linear, max_pool2d, max_pool3d
    ! Optimizers
    public :: adam, adam_type, adamw, optimizer_type, sgd, sgd_optimizer_type

@@ -7,7 +7,8 @@
 !>
 !> fan_in is the number of products in an element of the output, fan_out that of elements that a number goes into.
 !> Weights of normalisations are 1, their biases 0, running means 0, running variances 1. Of splines the coefficients
-!> and the scales of their bases are weights, each with its own fan_in, and all other scales are 1.
+!> and the scales of their bases are weights, each with its own fan_in, and all other scales are 1. The table of an
+!> embedding is normal with the variance 1, but for a row that is not learned, which is 0.
 !>
 !> Source.  K. He, X. Zhang, S. Ren and J. Sun, ICCV 2015, equation 10; X. Glorot and Y. Bengio, AISTATS 2010, equation
 !>          16; torch.nn.init.
@@ -38,6 +39,7 @@ contains
       !> An unknown method, or an error of the device
       type(error_type), allocatable, intent(out) :: error
       type(layer_view_type) :: layer
+      real(dp), allocatable :: values(:)
       integer :: i, j
       if (.not. any(method == [character(len=6) :: "torch", "he", "xavier"])) then
          call fail(error, "initialization "//method//": unknown, expected torch, he or xavier")
@@ -47,9 +49,15 @@ contains
          call network%view(i, layer)
          do j = 1, size(layer%parameters)
             associate (shapes => layer%parameter_shapes, weight => merge(j, 1, layer%kind == "spline"))
-               call set_values(network%backend, layer%parameters(j)%value, drawn(shapes(j)%name, shapes(j)%shape, &
-                  & shapes(weight)%shape, method, generator, index(layer%kind, "_norm") > 0), error)
+               if (layer%kind == "embedding") then
+                  call draw_table(layer, shapes(j)%shape, generator, values, error)
+                  if (allocated(error)) return
+               else
+                  values = drawn(shapes(j)%name, shapes(j)%shape, shapes(weight)%shape, method, generator, &
+                     & index(layer%kind, "_norm") > 0)
+               end if
             end associate
+            call set_values(network%backend, layer%parameters(j)%value, values, error)
             if (allocated(error)) return
          end do
          do j = 1, size(layer%state)
@@ -59,6 +67,27 @@ contains
          end do
       end do
    end subroutine initialize
+
+   !> Values of an embedding's table
+   subroutine draw_table(layer, shape, generator, values, error)
+      !> The embedding
+      type(layer_view_type), intent(inout) :: layer
+      !> (numbers of a row, rows)
+      type(shape_type), intent(in) :: shape
+      !> Gives the numbers
+      type(generator_type), intent(inout) :: generator
+      !> Row by row
+      real(dp), allocatable, intent(out) :: values(:)
+      !> A row that is no integer, which no network has been built with
+      type(error_type), allocatable, intent(out) :: error
+      integer :: i, row
+      allocate (values(product(shape%extent)))
+      do i = 1, size(values)
+         call generator%normal(values(i))
+      end do
+      call layer%attributes%get_index("padding_idx", row, error, -1)
+      if (row >= 0) values(row*shape%extent(1) + 1:(row + 1)*shape%extent(1)) = 0.0_dp
+   end subroutine draw_table
 
    !> Values of a parameter
    function drawn(name, shape, weight, method, generator, normalises) result(values)

@@ -10,7 +10,7 @@ module cnn_library_layers
    implicit none
    private
 
-   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, layer, linear, &
+   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, embedding, layer, linear, &
       & max_pool2d, max_pool3d
 
    !> What a layer computes
@@ -186,6 +186,20 @@ contains
       call linear%put_integer("out_features", out_features)
       call linear%put_flag("bias", bias)
    end function linear
+
+   !> The rows of a table that whole numbers choose, which learns that table (embedding_dim, num_embeddings)
+   type(layer_type) function embedding(num_embeddings, embedding_dim, padding_idx)
+      !> Rows; numbers are from 0 to one less
+      class(*), intent(in) :: num_embeddings
+      !> Numbers of a row
+      class(*), intent(in) :: embedding_dim
+      !> The row, from 0, that is not learned; all are
+      class(*), intent(in), optional :: padding_idx
+      embedding = layer("embedding")
+      call embedding%put_integer("num_embeddings", num_embeddings)
+      call embedding%put_integer("embedding_dim", embedding_dim)
+      call embedding%put_integer("padding_idx", padding_idx)
+   end function embedding
 
    !> A batch normalisation with running statistics, which learns a weight and a bias (num_features)
    type(layer_type) function batch_norm2d(num_features, eps, momentum)

@@ -19,8 +19,10 @@ from reference.network.layers import (
     Concat,
     ConstantPad,
     Divide,
+    Embedding,
     Expand,
     Flip,
+    GatherRows,
     IndexSelect,
     MaskedDropout,
     Matmul,
@@ -132,6 +134,16 @@ def _conv_transpose(kind: str, several: Several) -> Describe:
 def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
     return "linear", {"in_features": layer.in_features, "out_features": layer.out_features,
                       "bias": int(layer.bias is not None)}
+
+
+def _embedding(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    _only(name, layer, max_norm=None, scale_grad_by_freq=False)
+    found = {"num_embeddings": layer.num_embeddings, "embedding_dim": layer.embedding_dim}
+    return "embedding", found if layer.padding_idx is None else found | {"padding_idx": layer.padding_idx}
+
+
+def _gather_rows(_: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "gather_rows", {} if layer.padding_idx < 0 else {"padding_idx": layer.padding_idx}
 
 
 def _spline(_: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -336,6 +348,7 @@ _LAYERS: Mapping[type, Describe] = {
     CircularPad: lambda _, layer: ("circular_pad", {"pad": list(layer.pad)}),
     Expand: lambda _, layer: ("expand", {"shape": list(layer.shape)}),
     Parameter: lambda _, layer: ("parameter", {"shape": list(layer.shape)}),
+    nn.Embedding: _embedding, Embedding: _embedding, GatherRows: _gather_rows,
     IndexSelect: lambda _, layer: ("index_select", {"dim": layer.dim, "indices": list(layer.indices)}),
     Reduce: _reduce,
     Add: lambda *_: ("add", {}),

@@ -240,6 +240,29 @@ class IndexSelect(nn.Module):
         return x.index_select(self.dim, torch.tensor(self.indices, device=x.device))
 
 
+class Embedding(nn.Embedding):
+    """torch's, of whole numbers in an array of real ones; with a row of -1 all are learned."""
+
+    def __init__(self, rows: int, width: int, padding_idx: int = -1) -> None:
+        super().__init__(rows, width, None if padding_idx < 0 else padding_idx)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.long())
+
+
+class GatherRows(nn.Module):
+    """The rows of each image's table (n, rows, width) that its whole numbers choose; one row may have no gradient."""
+
+    def __init__(self, padding_idx: int = -1) -> None:
+        super().__init__()
+        self.padding_idx = padding_idx
+
+    def forward(self, table: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        at = x.long().reshape(x.shape[0], -1, 1).expand(-1, -1, table.shape[2])
+        found = table.gather(1, at)
+        return torch.where(at == self.padding_idx, found.detach(), found).reshape(*x.shape, table.shape[2])
+
+
 class Reduce(nn.Module):
     """One number of all along some dimensions: what a method of tensors gives, or of two things the first."""
 

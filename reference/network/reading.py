@@ -74,6 +74,7 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
             module = of_output(module, output)
         if inputs is not None:
             module = of_inputs(module, inputs)
+        integers = integers or _rows(module)
         try:
             layers = _found(module, trace)
         except InputError as error:
@@ -83,16 +84,26 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
             if example is None:
                 raise InputError(f"{error}; given the shape of an input (example), torch.export may read it") from error
             try:
-                return _exported(module, shapes, (max(2, example[0]), *example[1:]), error)
+                return _exported(module, shapes, (max(2, example[0]), *example[1:]), error, integers)
             except InputError as refused:
                 if not foreign:
                     raise
                 return _as_calls(module, example, refused, integers)
         if example is not None and len(example) == VOLUMES and any(_is_of_any(layer) for _, layer in layers):
             unclear = InputError("an Upsample by one number for all sides, of volumes three are supported by torch.fx")
-            return _exported(module, shapes, (max(2, example[0]), *example[1:]), unclear)
-        prove(_copy(module), layers, shapes(layers))
+            return _exported(module, shapes, (max(2, example[0]), *example[1:]), unclear, integers)
+        try:
+            prove(_copy(module), layers, shapes(layers))
+        except InputError:
+            if not integers:
+                raise
+            prove(_copy(module), layers, shapes(layers), integers=integers)
     return layers
+
+
+def _rows(module: nn.Module) -> int:
+    """Of the smallest embedding: whole numbers below that are inputs for all; 0: there is none."""
+    return min((one.num_embeddings for one in module.modules() if isinstance(one, nn.Embedding)), default=0)
 
 
 def _is_of_any(layer: nn.Module) -> bool:
@@ -108,25 +119,31 @@ def _found(module: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:
     return layers
 
 
-def _exported(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape, refused: InputError
-              ) -> Layers:
+def _exported(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape, refused: InputError,
+              integers: int = 0) -> Layers:
     """What torch.export reads: of every size if two are proved, else of the one at which it was read."""
     from reference.network.aten.graph import fixed, read_exported
 
     try:
         layers = _found(module, lambda root: read_exported(root, example))
+        integers = 0
     except InputError as error:
-        if "torch.export cannot" in str(error):
+        if "torch.export cannot" not in str(error):
+            raise
+        if not integers:
             raise InputError(f"{refused}; {error}") from error
-        raise
+        layers = _found(module, lambda root: read_exported(root, example, dtype=torch.int64))
     with contextlib.suppress(InputError):
         tried = shapes(layers)
+        if integers and len(example) == 2:
+            # Words, of another number, too
+            tried = [example, (example[0] + 1, example[1] + 1)]
         if len({one[1:] for one in tried}) > 1 or len(example) == 2:
-            _prove_exported(module, layers, tried)
+            _prove_exported(module, layers, tried, integers)
             return layers
-    layers = fixed(layers, example) if len(example) > 2 else layers
+    layers = fixed(layers, example) if len(example) > 2 or integers else layers
     shapes(layers)
-    _prove_exported(module, layers, [example, (example[0] + 1, *example[1:])])
+    _prove_exported(module, layers, [example, (example[0] + 1, *example[1:])], integers)
     return layers
 
 
@@ -151,11 +168,11 @@ def _as_calls(module: nn.Module, example: Shape, refused: InputError, integers: 
     raise errors[0]
 
 
-def _prove_exported(module: nn.Module, layers: Layers, shapes: Sequence[Shape]) -> None:
+def _prove_exported(module: nn.Module, layers: Layers, shapes: Sequence[Shape], integers: int) -> None:
     """And that the forward leaves the module's attributes alone, which torch.export puts back."""
     twin = _copy(module)
     before = _numbers(twin)
-    prove(twin, layers, shapes)
+    prove(twin, layers, shapes, integers=integers)
     _check_numbers(before, {name: one for name, one in _numbers(twin).items() if not name.endswith("training")})
 
 

@@ -101,6 +101,8 @@ def _in_torch(kind: str, forward: Callable[..., object]) -> str:
 def _gradients(kind: str) -> list[str]:
     node = CASES[kind][0].node
     inputs = ["input"] if len(CASES[kind][0].shapes) == 1 else ["both inputs" if node.arity else "all inputs"]
+    if node.without_gradient:
+        inputs = ["first input"] if node.arity > 1 else []
     return [*inputs, *node.parameter_shapes()]
 
 

@@ -155,13 +155,19 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return _layer(nn.Linear(weight.shape[1], weight.shape[0], bias is not None), input, weight=weight, bias=bias)
 
 
+def embedding(weight: Any, input: Any, padding_idx: Any = None, max_norm: Any = None, norm_type: float = 2.0,
+              scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
+    return _layer(nn.Embedding(*weight.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse), input,
+                  weight=weight)
+
+
 def prelu(input: Any, weight: Any) -> Any:
     return _layer(nn.PReLU(weight.numel()), input, weight=weight.reshape(-1))
 
 
 LAYERS: Mapping[str, Callable[..., tuple[nn.Module, torch.Tensor]]] = {
     f"nn.functional.{make.__name__}": make
-    for make in (conv2d, conv_transpose2d, batch_norm, group_norm, layer_norm, linear, prelu)} | {
+    for make in (conv2d, conv_transpose2d, batch_norm, group_norm, layer_norm, linear, prelu, embedding)} | {
         "nn.functional.conv3d": conv2d, "nn.functional.conv_transpose3d": conv_transpose2d}
 #: What PyTorch's samples call with a seed of their own, or give two tensors of which ours is the first
 CALLS: Mapping[str, Callable[..., Any]] = {
@@ -213,7 +219,8 @@ def furthest(truth: dict[str, Bounded], found: Tensors, by_torch: Tensors) -> tu
 
 def run_layer(module: nn.Module, x: torch.Tensor, device: str) -> Pass:
     """A module of one operation with one input, as `bridge.Network.from_torch` makes a network of it."""
-    given = x.detach().numpy()
+    real = x.dtype if x.is_floating_point() else next(module.parameters()).dtype
+    given = x.detach().to(real).numpy()
     net = bridge.Network.from_torch(module if isinstance(module, Call) else nn.Sequential(module),
                                     dtype=given.dtype.name, reduction="sum", example=given.shape, device=device)
     (node,) = (one for one in net.model.layers if not getattr(one, "fixed", False))
@@ -235,12 +242,12 @@ def run_layer(module: nn.Module, x: torch.Tensor, device: str) -> Pass:
 def torch_layer(module: nn.Module, node: Operation, x: torch.Tensor, dy: Array, parameters: Tensors) -> Tensors:
     """The same by PyTorch in float64, with the same mask."""
     wide, image = module.double(), x.detach().double().requires_grad_()
-    y = wide(image)
+    y = wide(image if x.is_floating_point() else x)
     if node.has_mask:
         mask = torch.from_numpy(parameters["mask"])
         y = node.torch_forward([image.reshape(-1, *image.shape[1 - mask.ndim:])], {"mask": mask}).reshape(image.shape)
     names, learned = zip(*wide.named_parameters(), strict=True) if list(wide.parameters()) else ((), ())
-    gradients = torch.autograd.grad(y, [image, *learned], torch.from_numpy(dy).double())
+    gradients = torch.autograd.grad(y, [image, *learned], torch.from_numpy(dy).double(), materialize_grads=True)
     found = {"output": y, **dict(zip(("input 0", *names), gradients, strict=True))}
     found |= {name: getattr(wide, name) for name in node.new_state_shapes()}
     return {name: one.detach().numpy() for name, one in found.items()}
@@ -301,7 +308,7 @@ def judge_samples(info: Any, dtype: torch.dtype, device: str = "cpu") -> Counts:
     return counts
 
 
-def _refused(module: Any, shapes: Any, example: Any, refused: InputError) -> Any:
+def _refused(module: Any, shapes: Any, example: Any, refused: InputError, integers: int) -> Any:
     raise refused
 
 

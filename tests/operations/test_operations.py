@@ -71,8 +71,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         lambda it, x, p: _batch_norm(x[0], p, unbiased=True),
         lambda it, x, p: _batch_norm(x[0], p, constant_statistics=True),
         lambda it, x, p: functional.batch_norm(x[0], x[0].mean((0, 2, 3)).detach(), x[0].var((0, 2, 3)).detach(),
-                                               p["weight"], p["bias"]),
-    ],
+                                               p["weight"], p["bias"])],
     "clip": [lambda it, x, p: x[0].clip(it.min, 1.001 * it.max), lambda it, x, p: x[0].clip(it.min),
              lambda it, x, p: it.torch_forward([x[0].detach()], p) + x[0] - x[0].detach()],
     "adaptive_avg_pool3d": [
@@ -148,6 +147,12 @@ MISTAKES: dict[str, list[Mistake]] = {
     "min": [lambda it, x, p: x[0].amax(3, True), lambda it, x, p: x[0].amin(2, True).mT],
     "max_pool2d": [lambda it, x, p: _even_max(it, x[0])],
     "multiply": [lambda it, x, p: x[0] * x[0], lambda it, x, p: x[0].detach() * x[1]],
+    "embedding": [lambda it, x, p: it.torch_forward([(x[0] - 1).clamp(0)], p),
+                  lambda it, x, p: functional.embedding(x[0].long(), p["weight"], 2),
+                  lambda it, x, p: it.torch_forward(x, {"weight": 1.001 * p["weight"] - 0.001 * p["weight"].detach()})],
+    "gather_rows": [lambda it, x, p: it.torch_forward([x[0].roll(1, 0), x[1]], p),
+                    lambda it, x, p: it.torch_forward([x[0], x[1].flip(0)], p),
+                    lambda it, x, p: it.torch_forward([1.001 * x[0] - 0.001 * x[0].detach(), x[1]], p)],
     "parameter": [lambda it, x, p: it.torch_forward(x, {"weight": p["weight"].detach()}) + 0 * p["weight"].mean(),
                   lambda it, x, p: it.torch_forward(x, {"weight": p["weight"].flip(0)})],
     "prelu": [lambda it, x, p: functional.prelu(x[0], 1.001 * p["weight"]),
@@ -281,7 +286,7 @@ def test_a_mistake_is_far_outside(kind: str, monkeypatch: pytest.MonkeyPatch) ->
         # What "it" computes: its output, its parameters' gradients, and the gradients of what it takes
         assert set(failing) <= {"forward/it", "state/it/running_mean", "state/it/running_var", "grads/it/weight",
                                 "grads/it/bias", "grads/it/coefficient", "grads/it/scale_base", "grads/it/scale_spline",
-                                "grads/narrow/output", "grads/volume/output",
+                                "grads/narrow/output", "grads/volume/output", "grads/table/output",
                                 "grads/first/output", "grads/other/output"}, failing
 
 

@@ -28,8 +28,8 @@ NAMES = (
     *(f"nn.functional.{name}" for name in (
         "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d", "avg_pool2d", "avg_pool3d", "batch_norm",
         "binary_cross_entropy", "binary_cross_entropy_with_logits", "conv2d", "conv3d", "conv_transpose2d",
-        "conv_transpose3d", "cross_entropy", "dropout", "dropout2d", "elu", "gelu", "group_norm", "hardsigmoid",
-        "hardswish", "huber_loss", "interpolate bicubic", "interpolate bilinear", "interpolate nearest",
+        "conv_transpose3d", "cross_entropy", "dropout", "dropout2d", "elu", "embedding", "gelu", "group_norm",
+        "hardsigmoid", "hardswish", "huber_loss", "interpolate bicubic", "interpolate bilinear", "interpolate nearest",
         "interpolate nearest-exact", "interpolate trilinear", "l1_loss", "layer_norm", "leaky_relu", "linear",
         "max_pool2d", "max_pool3d", "mish", "mse_loss", "pad circular", "pad constant", "pad reflect",
         "pad replicate", "pad replicate_negative", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "silu",
@@ -39,8 +39,8 @@ NAMES = (
 )
 #: Of these PyTorch has no sample that we take: it has no spline, every clip is by tensors, no pooling to one pixel, no
 #: image is enlarged by an integer, every shape is another first dimension, too, and every index is an input
-UNSAMPLED = {"clip", "global_avg_pool2d", "index_select", "parameter", "reshape", "spline", "upsample_bilinear2d",
-             "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d"}
+UNSAMPLED = {"clip", "gather_rows", "global_avg_pool2d", "index_select", "parameter", "reshape", "spline",
+             "upsample_bilinear2d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d"}
 #: Of one image without a batch PyTorch warns
 pytestmark = pytest.mark.filterwarnings("ignore:dropout2d")
 DOCUMENT = ROOT / "docs" / "opinfo.md"

@@ -25,7 +25,8 @@ LOSS = {"bce": nn.BCELoss, "bce_with_logits": nn.BCEWithLogitsLoss, "cross_entro
 LAYER = {"avg_pool2d": nn.AvgPool2d, "avg_pool3d": nn.AvgPool3d, "conv3d": nn.Conv3d,
          "conv_transpose3d": nn.ConvTranspose3d, "max_pool3d": nn.MaxPool3d, "upsample_trilinear3d": nn.Upsample,
          "batch_norm2d": nn.BatchNorm2d, "conv2d": nn.Conv2d,
-         "conv_transpose2d": nn.ConvTranspose2d, "elu": nn.ELU, "group_norm": nn.GroupNorm, "layer_norm": nn.LayerNorm,
+         "conv_transpose2d": nn.ConvTranspose2d, "elu": nn.ELU, "embedding": nn.Embedding,
+         "group_norm": nn.GroupNorm, "layer_norm": nn.LayerNorm,
          "leaky_relu": nn.LeakyReLU, "linear": nn.Linear, "max_pool2d": nn.MaxPool2d, "prelu": nn.PReLU,
          "softplus": nn.Softplus, "upsample_bilinear2d": nn.Upsample}
 SCHEDULE = {"step": lr_scheduler.StepLR, "cosine": lr_scheduler.CosineAnnealingLR, "one_cycle": lr_scheduler.OneCycleLR}
@@ -36,6 +37,7 @@ SAME = {"mean": True, None: 1.0}
 #: Ours that are not torch's, and why
 OTHER = {
     ("avg_pool2d", "divisor_override"): "files have 0 for None",
+    ("embedding", "padding_idx"): "files have -1 for None",
     ("batch_norm2d", "track_running_stats"): "a file without state; from_torch reads what the module has",
     ("batch_norm2d", "training"): "a mode of the module",
     ("cross_entropy", "class_indices"): "torch tells by the target's type",
@@ -48,7 +50,8 @@ OTHER = {
 #: Operations with defaults whose torch is a function or a method that has the same ones: none to be changed
 FUNCTIONS = {"amax", "amin", "clip", "max", "mean", "min", "sum"}
 #: Operations that torch has not, or without any default of ours
-OURS = {"affine", "concat", "constant_pad", "interpolate", "log_softmax", "reshape", "slice", "softmax", "spline"}
+OURS = {"affine", "concat", "constant_pad", "gather_rows", "interpolate", "log_softmax", "reshape", "slice", "softmax",
+        "spline"}
 
 
 def defaults(made: Any) -> dict[str, Any]:

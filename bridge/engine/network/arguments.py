@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -48,6 +48,26 @@ def checked_model(model: object) -> Model:
                        loss=model.criterion.text).joined()
     except FileError as error:
         raise ArgumentError(str(error)) from None
+
+
+def as_real(array: Any, dtype: str, model: Model) -> Any:
+    """Return an array of integers as the real numbers that networks compute with, where an operation takes whole
+    numbers; any other array stays as it is.
+
+    >>> from bridge.operations import Embedding
+    >>> as_real(np.array([3]), "float32", Model((Embedding("a", 5, 2),))).dtype
+    dtype('float32')
+    """
+    kind = str(getattr(array, "dtype", "")).removeprefix("torch.")
+    if not kind.startswith(("int", "uint")) or not any(one.takes_whole_numbers for one in model.layers):
+        return array
+    return array.to(_torch_dtype(dtype)) if hasattr(array, "to") else array.astype(dtype)
+
+
+def _torch_dtype(dtype: str) -> Any:
+    import torch
+
+    return getattr(torch, dtype)
 
 
 def optimizer_of(optimizer: object, lr: float | None = None, momentum: float = 0.0, dampening: float = 0.0,

@@ -20,6 +20,7 @@ from bridge.engine.library.device_spec import DeviceSpec
 from bridge.engine.network.arguments import (
     AFTER_RELU,
     Keep,
+    as_real,
     checked_model,
     flag,
     kept_activations,
@@ -402,7 +403,7 @@ class Network:
         >>> net.read_loss()
         1.0
         """
-        input = packed(self.inputs, input)
+        input = as_real(packed(self.inputs, input), self.dtype, self.model)
         alone = self._is_alone(input)
         x, t = (extension.check_array(name, array, dtype=self.dtype, ndim=self._dimensions(alone), finite=True)
                 for name, array in (("input", input), ("target", target)))
@@ -570,7 +571,7 @@ class Network:
 
     def _input(self, array: Array) -> Operand:
         """Checked; one sample as a batch of one."""
-        array = packed(self.inputs, array)
+        array = as_real(packed(self.inputs, array), self.dtype, self.model)
         alone = self._is_alone(array)
         found = self._place.operand("input", array, dtype=self.dtype, ndim=self._dimensions(alone))
         self._alone = alone

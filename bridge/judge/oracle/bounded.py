@@ -204,6 +204,27 @@ class Bounded:
         return Bounded(windows.view(self.value, rows, columns, fill), windows.view(self.error, rows, columns, 0.0),
                        self.arithmetic)
 
+    def whole_numbers(self, below: int) -> Array:
+        """Return the numbers as integers: -1 where one is none from 0 on below that.
+
+        >>> Bounded(np.array([0.0, 2.0, 3.0, 0.5, np.nan]), 0.0, Arithmetic(2.0**-24)).whole_numbers(3)
+        array([ 0,  2, -1, -1, -1])
+        """
+        right = (self.value >= 0) & (self.value < below) & (self.value == np.floor(self.value))
+        return np.where(right, self.value, -1).astype(np.int64)
+
+    @primitive
+    def rows(self, at: Array) -> Bounded:
+        """Return the rows at (n, k) of tables (n, rows, width), of each table its own; NaN where there is none.
+
+        >>> table = Bounded(np.arange(6.0).reshape(1, 3, 2), 0.0, Arithmetic(2.0**-24))
+        >>> table.rows(np.array([[2, 2, 0]])).value.tolist()
+        [[[4.0, 5.0], [4.0, 5.0], [0.0, 1.0]]]
+        """
+        there = ((at >= 0) & (at < self.shape[1]))[..., None]
+        found = self.moved(lambda a: np.take_along_axis(a, np.clip(at, 0, a.shape[1] - 1)[..., None], 1))
+        return found if there.all() else found.moved(lambda a: np.where(there, a, np.nan))
+
     # Elementwise arithmetic
 
     @primitive

@@ -142,8 +142,9 @@ class _Run:
         self._write(f"{group}/loss", loss)
         loss.backward()  # type: ignore[no-untyped-call]
         for name, one in known.items():
-            assert one.grad is not None
-            self._write(f"{group}/grads/{name}" + ("" if name == INPUT else "/output"), one.grad)
+            # Whole numbers that choose something have no gradient
+            found = torch.zeros_like(one) if one.grad is None else one.grad
+            self._write(f"{group}/grads/{name}" + ("" if name == INPUT else "/output"), found)
         for name, w in learned.items():
             # A layer that ignores one of its parameters has no gradient of it
             found = torch.zeros_like(w) if w.grad is None else w.grad

@@ -6,7 +6,7 @@ module cnn_cuda_operations_primitives
    use cnn_core_axes, only : axes_type, most_tensors, moves
    use cnn_core_calls, only : add_bias_call, avg_pool_backward_call, avg_pool_call, batch_norm_backward_call, &
       & batch_norm_call, combine_backward_call, combine_call, extreme_backward_call, extreme_call, &
-      & from_channels_call, interpolate_backward_call, interpolate_call, &
+      & from_channels_call, gather_rows_backward_call, gather_rows_call, interpolate_backward_call, interpolate_call, &
       & matmul_call, max_pool_backward_call, max_pool_call, move_call, primitive_type, &
       & resample_backward_call, resample_call, row_norm_backward_call, row_norm_call, softmax_backward_call, &
       & softmax_call, spline_backward_call, spline_call, spline_gradients_call, spread_call, sum_to_call, &
@@ -117,6 +117,12 @@ contains
        type is (softmax_backward_call)
          extents = pixels_of(p%y, p%axis)
          n = n/p%y%extent(p%axis)
+       type is (gather_rows_call)
+         extents = [int(p%w%extent(:2), i8), p%x%count()/p%w%extent(3)]
+       type is (gather_rows_backward_call)
+         extents = [int(p%dw%extent(:2), i8), p%x%count()/p%dw%extent(3)]
+         ! As many as there are threads in the kernel of 32 rows each
+         n = extents(1)*((extents(2) - 1)/32 + 1)*p%dw%extent(3)
        type is (spline_call)
          extents = int([p%x%extent(1), p%y%extent(1)], i8)
        type is (spline_backward_call)

@@ -16,7 +16,7 @@ from torch import fx
 
 from reference.network.aten import image_axis, operand_weights, shared
 from reference.network.aten.rules import rule_of
-from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer
+from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only
 
 #: Arguments of a call that say nothing of numbers
 _NO_NUMBERS = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"}
@@ -43,6 +43,8 @@ class Calls:
         UnsupportedError
             If exchange files have no such operation.
         """
+        if plain_name(node) == "embedding" and isinstance(args[1], Tensor):
+            return operand_weights.embedding(self._w, *args, **kwargs)
         if self._shares(node, args, kwargs):
             return self._with_shared(node, rule, args, kwargs)
         return self._apart(node) if rule is None else self._by_rule(node, rule, args, kwargs)
@@ -86,6 +88,10 @@ class Calls:
         if name == "index_select":
             # Which vmap takes apart otherwise
             operation, args = torch.ops.aten.index.Tensor, (args[0], [*[None] * args[1], args[2]])
+        if name == "embedding":
+            # Of places, which are the same for all images; the row that has no gradient is none of them
+            only("padding_idx", bool((args[1].value == args[2]).any()) if len(args) > 2 else False, False)
+            operation, args = torch.ops.aten.index.Tensor, (args[0], [args[1]])
         if name == "_weight_norm":
             operation = shared.weight_norm
         if all(shared.is_shared(one) for one in operands):

@@ -152,7 +152,7 @@ class _Reader:
         """A parameter that several calls take is a layer of its own, whose output they take."""
         of = self._values[node]
         if isinstance(of, Stored) and isinstance(of.value, nn.Parameter) and self._users[id(of.value)] > 1 and any(
-                plain_name(user) in shared.OWN for user in node.users):
+                plain_name(user) in shared.OWN | {"embedding"} for user in node.users):
             if not self._foreign:
                 self._writer.several.add(of.name)
                 return

@@ -13,9 +13,10 @@ from typing import Any
 
 from torch import nn
 
-from reference.network.aten import rules, shapes, shared
+from reference.network.aten import image_axis, rules, shapes, shared
 from reference.network.aten.windows import padded
-from reference.network.aten.writing import Rule, Shape, Stored, Tensor, UnsupportedError, Writer
+from reference.network.aten.writing import Rule, Shape, Stored, Tensor, UnsupportedError, Writer, only, parameter
+from reference.network.layers import Embedding, GatherRows
 
 Weight = Stored | Tensor
 
@@ -112,6 +113,24 @@ def batch_norm(w: Writer, x: Tensor, weight: Weight | None, bias: Weight | None,
         raise UnsupportedError("a batch normalisation with running statistics that several calls take")
     y = rules.batch_norm(w, x, None, None, None, None, training, momentum, eps)
     return _with(w, "add", _with(w, "multiply", y, weight, 1), bias, 1)
+
+
+def embedding(w: Writer, weight: Weight, x: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+              sparse: bool = False) -> Tensor:
+    """The rows of a table that are learned, of one that several calls take, or of one that is computed."""
+    only("scale_grad_by_freq", scale_grad_by_freq, False)
+    if x.axis:
+        first = embedding(w, weight, image_axis.images_first(x), padding_idx)
+        return image_axis.moved_to(first, x.axis)
+    rows, width = _shape(weight)
+    shape = (*x.shape, width)
+    if are_needed(w, (None, weight)):
+        return w.add(GatherRows(padding_idx), [_of(x, w, weight, (rows, width)), x], shape)
+    layer = Embedding(1, 1)
+    layer.num_embeddings, layer.embedding_dim = rows, width
+    layer.padding_idx = None if padding_idx < 0 else padding_idx
+    layer.weight = parameter(weight)  # type: ignore[assignment]
+    return w.add(layer, [x], shape, weight=weight)
 
 
 def prelu(w: Writer, x: Tensor, weight: Weight) -> Tensor:

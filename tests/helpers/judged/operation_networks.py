@@ -6,20 +6,26 @@ from __future__ import annotations
 from bridge.gradcheck.cases import CASES
 from bridge.operations import (
     Add,
+    Affine,
+    Clip,
     Conv2d,
     ConvTranspose2d,
+    Embedding,
     Exp,
     Expand,
     Flatten,
+    GatherRows,
     LayerNorm,
     Linear,
     Mean,
     Operation,
     Parameter,
+    Permute,
     Relu,
     Reshape,
     Sigmoid,
     Spline,
+    Sum,
 )
 from bridge.operations.graph import Graph
 from bridge.operations.table import rows
@@ -28,12 +34,19 @@ from reference.network.pointwise import ELEMENTARY
 #: What another operand is, or positive numbers
 OTHER = {"divide": Exp("other")} | dict.fromkeys(("add", "amin", "concat", "matmul", "max", "multiply", "subtract"),
                                                  Relu("other")) | dict.fromkeys(ELEMENTARY, Sigmoid("other"))
+#: Whole numbers from 0 to 4, of which no rounding makes others: how many channels of a pixel are positive
+WHOLE: list[Operation] = [Affine("steep", 1e8, 0.0, inputs=("first",)), Clip("bits", 0.0, 1.0),
+                          Sum("numbers", (1,), inputs=("bits",))]
 #: What fits images of 16 by 16, in place of the case of `bridge.gradcheck`
 FITTING: dict[str, list[Operation]] = {
     # The output_padding of the width is more than a stride
     "conv_transpose2d": [ConvTranspose2d("it", 4, 6, (3, 2), (2, 1), (1, 0), (1, 2), (1, 3), 2)],
     "expand": [Mean("narrow", (2,), True), Expand("it", (-1, 16, -1))],
     "flatten": [Flatten("it"), Linear("last", 1024, 3)], "layer_norm": [LayerNorm("it", (16, 16), 1e-3)],
+    "embedding": [*WHOLE, Embedding("it", 5, 4), Permute("turned", (0, 3, 1, 2)),
+                  Add("sum", inputs=("first", "turned"))],
+    "gather_rows": [*WHOLE, Reshape("table", (64, 16), inputs=("first",)),
+                    GatherRows("it", inputs=("table", "numbers"))],
     "parameter": [Parameter("it", (4, 16, 16), inputs=("input",)), Add("sum", inputs=("first", "it"))],
     "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)],
     # Images of 16 by 16 as volumes

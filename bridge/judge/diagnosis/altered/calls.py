@@ -25,7 +25,7 @@ LONG = 80
 #: What is said of a tensor without a name
 UNNAMED = "a number"
 #: Primitives that only move numbers: what they give has the name of what they take
-MOVES = {"moved", "reshape", "transpose", "broadcast", "__getitem__", "by_terms", "padded", "windows"}
+MOVES = {"moved", "reshape", "transpose", "broadcast", "__getitem__", "by_terms", "padded", "rows", "windows"}
 #: How a call is spoken of, by its primitive; {0}, {1} are its operands
 WORDS = {
     "__add__": "{0} + {1}", "__sub__": "{0} - {1}", "__rsub__": "{1} - {0}", "__mul__": "{0} * {1}",

@@ -215,6 +215,16 @@ def _outermost(method: Any, x: Bounded, sides: tuple[tuple[int, int], ...], numb
     return kept.moved(lambda a: np.pad(a, [(max(before, 0), max(behind, 0)) for before, behind in sides], mode="edge"))
 
 
+@alters("rows")
+def rows(call: Call, extents: Extents) -> Alterations:
+    """Yield the rows beside those that whole numbers choose."""
+    for by, words in ((-1, "the row before that is taken: numbers count from 1"), (1, "the row behind that is taken")):
+        def beside(method: Any, x: Bounded, at: Array, by: int = by) -> Bounded:
+            return method(x, np.clip(at + by, 0, x.shape[1] - 1))
+
+        yield Alteration("index", words, beside)
+
+
 @alters("scattered")
 def scattered(call: Call, extents: Extents) -> Alterations:
     """Yield sums without what comes back from beside a tensor."""
