@@ -10,10 +10,13 @@ program gpt
    type(adam_type) :: optimizer
    integer, allocatable :: text(:)
    real(sp), allocatable :: x(:, :), target(:, :, :)
+   character(len=1024) :: path
    character(len=16) :: argument
    real(dp) :: loss
    integer :: step, steps
-   call read_text(text)
+   call get_command_argument(1, path)
+   if (path == "") error stop "usage: gpt TEXT [STEPS]"
+   call read_text(trim(path), text)
    steps = 200
    call get_command_argument(2, argument)
    if (argument /= "") read (argument, *) steps
@@ -26,21 +29,21 @@ program gpt
       call net%step(x, target, optimizer, loss, error)
       if (mod(step, 20) == 0 .or. step == steps - 1) print "(a, i4, a, f6.4)", "step ", step, "  loss ", loss
    end do
-   call net%set_training(.false.)
+   call net%set_training(.false., error)
    call go_on(text(:length))
 
 contains
 
-   !> The bytes of the file that the command line names
-   subroutine read_text(text)
+   !> The bytes of a file
+   subroutine read_text(path, text)
+      !> That there is
+      character(len=*), intent(in) :: path
       !> From 0 to 255
       integer, allocatable, intent(out) :: text(:)
       character(len=:), allocatable :: held
-      character(len=1024) :: path
       integer(i8) :: size_of
       integer :: i, unit
-      call get_command_argument(1, path)
-      open (newunit=unit, file=trim(path), access="stream", form="unformatted", status="old", action="read")
+      open (newunit=unit, file=path, access="stream", form="unformatted", status="old", action="read")
       inquire (unit=unit, size=size_of)
       allocate (character(len=size_of) :: held)
       read (unit) held

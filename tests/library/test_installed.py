@@ -32,6 +32,8 @@ NAMES = {path.stem: path for path in EXAMPLES.glob("*/*.f90") if "use cnn" in pa
 del NAMES["gpu_arrays"]
 #: This one needs MPI
 MPI = NAMES.pop("mpi")
+#: What programs are given
+ARGUMENTS = {"gpt": (str(ROOT / "README.md"), "60")}
 #: Where meson and ninja are
 PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 DOCUMENT = blocks((ROOT / "docs/fortran.md").read_text(encoding="utf-8"))
@@ -146,7 +148,8 @@ def in_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the Python program beside each example ran: what they wrote, and what they printed (.txt)."""
     def build(folder: Path) -> None:
         for name, path in NAMES.items():
-            said = run(sys.executable, path.with_suffix(".py"), folder=folder, PYTHONPATH=str(ROOT))
+            said = run(sys.executable, path.with_suffix(".py"), *ARGUMENTS.get(name, ()), folder=folder,
+                       PYTHONPATH=str(ROOT))
             (folder / f"{name}.txt").write_text(said, encoding="utf-8")
 
     return built_once(tmp_path_factory, "examples-in-python", build)
@@ -169,9 +172,10 @@ def test_examples(build: str, programs: Callable[[str], Path], in_python: Path, 
     folder = programs(build)
     python = {name: (in_python / f"{name}.txt").read_text(encoding="utf-8") for name in NAMES}
     # Not what Python has trained, from which a training would go on
-    shutil.copy(in_python / "denoiser.h5", tmp_path)
-    assert set(NAMES) == {"inference", "training", "adjoint", "checkpoint"}
-    fortran = {name: run(folder / name, folder=tmp_path) for name in NAMES}
+    for network in ("denoiser.h5", "gpt.h5"):
+        shutil.copy(in_python / network, tmp_path)
+    assert set(NAMES) == {"inference", "training", "adjoint", "checkpoint", "gpt"}
+    fortran = {name: run(folder / name, *ARGUMENTS.get(name, ()), folder=tmp_path) for name in NAMES}
     assert fortran["inference"].split() == python["inference"].split()
     for said in (fortran["training"], python["training"]):
         losses = [float(line.split()[-1]) for line in said.splitlines()]
@@ -181,6 +185,9 @@ def test_examples(build: str, programs: Callable[[str], Path], in_python: Path, 
         check_resumed(folder / "training", tmp_path)
     for said in (fortran["adjoint"], python["adjoint"]):
         assert float(said.split()[-1]) < 1e-7
+    ours, theirs = ([float(line.split()[-1]) for line in said.splitlines() if line.startswith("step")]
+                    for said in (fortran["gpt"], python["gpt"]))
+    assert len(theirs) == 4 and theirs[-1] < 0.8 * theirs[0] and ours == pytest.approx(theirs, rel=1e-3)
     for said in (fortran["checkpoint"], python["checkpoint"]):
         assert re.fullmatch(r"step 40, loss 0\.\d+, the same to the bit: T", said.strip())
 

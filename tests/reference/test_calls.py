@@ -19,8 +19,7 @@ from reference.network.hyperparameters import hyperparameters
 from reference.network.layers import Layers
 from reference.network.reading import read
 from tests.helpers.networks.exported_networks import Written, conv
-
-WORDS = 11
+from tests.helpers.networks.word_networks import WORDS, Words
 
 
 def calls_of(module: nn.Module, shape: tuple[int, ...], integers: int = 0) -> Layers:
@@ -51,22 +50,6 @@ def rounded(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
 def masked(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
     y = m.a(x)
     return functional.scaled_dot_product_attention(y, y, y, x @ x.mT > 0)
-
-
-class Words(nn.Module):
-    """A language model: an embedding that is the last layer's weight, too, places, causal attention."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, 8), nn.Embedding(5, 8)
-        self.qkv, self.norm, self.out = nn.Linear(8, 24), nn.LayerNorm(8), nn.Linear(8, WORDS, bias=False)
-        self.out.weight = self.words.weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.words(x) + self.places(torch.arange(x.shape[1]))
-        q, k, v = (one.view(*one.shape[:2], 2, -1).transpose(1, 2) for one in self.qkv(self.norm(y)).chunk(3, -1))
-        y = y + functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        return self.out(y).transpose(1, 2)
 
 
 class Recurrent(nn.Module):

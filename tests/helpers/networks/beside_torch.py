@@ -22,21 +22,22 @@ LR = 2.0**-7
 CLOSE = {"float32": 2e-5, "float64": 1e-13}
 
 
-def train_beside(module: nn.Module, shape: tuple[int, ...], device: str, dtype: str, steps: int = 3) -> nn.Module:
-    """Train a network and its module on the same random numbers; all outputs and parameters agree. Returns the former's
-    module."""
+def train_beside(module: nn.Module, shape: tuple[int, ...], device: str, dtype: str, steps: int = 3,
+                 below: int = 0) -> nn.Module:
+    """Train a network and its module on the same random numbers, or whole numbers below one; all outputs and parameters
+    agree. Returns the former's module."""
     kind = getattr(torch, dtype)
     module = module.to(kind)
     net = bridge.Network.from_torch(copy.deepcopy(module), example=shape, device=device)
     optimizer = torch.optim.SGD(module.parameters(), LR)
     for _ in range(steps):
-        x = torch.randn(shape, dtype=kind)
+        x = torch.randint(below, shape) if below else torch.randn(shape, dtype=kind)
         target = torch.randn_like(module(x))
         optimizer.zero_grad()
         y = module(x)
         nn.functional.mse_loss(y, target).backward()
         optimizer.step()
-        given = [to_device(one.numpy(), net.device) for one in (x, target)]
+        given = [to_device(one.to(kind).contiguous().numpy(), net.device) for one in (x, target)]
         np.testing.assert_allclose(to_host(net.forward(given[0])), y.detach().numpy(), 0, CLOSE[dtype])
         net.step(*given, lr=LR)
     trained = net.to_torch()

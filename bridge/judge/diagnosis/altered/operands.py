@@ -13,8 +13,8 @@ Array = np.ndarray
 Change = tuple[str, str, Callable[[Array], Array]]
 
 
-def changes(shape: tuple[int, ...]) -> Iterator[Change]:
-    """Yield what may be read in the place of an operand of this shape.
+def changes(shape: tuple[int, ...], learned: bool = False) -> Iterator[Change]:
+    """Yield what may be read in the place of an operand of this shape, which may be a parameter.
 
     >>> [said for _, said, _ in changes((3,))]
     ['one further, around the end', 'one before, around the end', 'in reverse order', 'of the first for all', \
@@ -33,7 +33,7 @@ def changes(shape: tuple[int, ...]) -> Iterator[Change]:
     if len(shape) == 2 and min(shape) > 1:
         yield "column_major", "with its axes exchanged in memory", lambda a: np.ascontiguousarray(a.T).reshape(a.shape)
     if len(shape) > 1 and shape[0] > 1:
-        name = "image" if len(shape) == 4 else "sample"
+        name = ("filter" if len(shape) == 4 else "row") if learned else "image" if len(shape) == 4 else "sample"
         for by, said in ((1, "previous"), (-1, "next")):
             yield "channels_permuted", f"of the {said} {name}", _rolled(by, 0)
         yield from _of_one(0, f" {name}")

@@ -238,3 +238,20 @@ def scattered(call: Call, extents: Extents) -> Alterations:
         if any(len(set(one)) < len(one) for one in places):
             yield Alteration("summed_axes", f"of the gradients of one number the {where} is stored, and none is added",
                              one_of)
+    if call.primitive == "scattered" and len(places) == 2:
+        yield from _rows_scattered()
+
+
+def _rows_scattered() -> Alterations:
+    """Yield sums of rows that go to the rows beside, and means."""
+    for by, words in ((-1, "before"), (1, "behind")):
+        def beside(method: Any, x: Bounded, places: Any, shape: Any, by: int = by) -> Bounded:
+            return method(x, (np.clip(np.asarray(places[0]) + by, 0, shape[0] - 1), places[1]), shape)
+
+        yield Alteration("index", f"each goes to the row {words} its own", beside)
+
+    def mean(method: Any, x: Bounded, places: Any, shape: Any) -> Bounded:
+        count = np.maximum(np.bincount(places[0], minlength=shape[0]), 1)[:, None]
+        return method(x, places, shape) * Bounded(1 / count, x.arithmetic.u / count, x.arithmetic)
+
+    yield Alteration("count", "it is divided by how many there are of each row", mean)
