@@ -83,7 +83,8 @@ def test_on_a_device_such_a_row_is_nan(cuda: str) -> None:
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: nn.Sequential(nn.Embedding(4, 2, max_norm=1.0), nn.Linear(2, 1)), "embedding_renorm_: there is no such operation"),
+    (lambda: nn.Sequential(nn.Embedding(4, 2, max_norm=1.0), nn.Linear(2, 1)),
+     "embedding_renorm_: there is no such operation"),
     (lambda: nn.Sequential(nn.Embedding(4, 2, scale_grad_by_freq=True), nn.Linear(2, 1)),
      "scale_grad_by_freq True, supported is False")])
 def test_what_is_not_supported_is_said(make: object, message: str) -> None:

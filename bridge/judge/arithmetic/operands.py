@@ -7,8 +7,8 @@ rounded to TF32, fp16 or bf16. All failures of all steps must be explained by on
 the right operation gives.
 
 A result that is rounded, of operands that are not, is a tensor that was damaged when it was stored. Only where all
-results of its sort in that step (all data gradients with that of the loss, say) are of 16 bits, is that how the program
-keeps them.
+results of its sort in that step (all data gradients of convolutions, say) are of 16 bits, is that how the program keeps
+them.
 """
 
 from __future__ import annotations
@@ -220,15 +220,24 @@ def _near(changed: Prediction, found: Array, limit: Array) -> bool:
 
 
 def _all_kept(graph: StepGraph, name: str, half: ReducedPrecision) -> bool:
-    """Whether all results of this sort in the step hold numbers of the type, and are not lost: all sums of products and
-    this one, since other operations may keep float32 beside them; a ReLU copies what it is given.
+    """Whether all results of this sort in the step hold numbers of the type, and are not lost: this one, and all sums
+    of products, since other operations may keep float32 beside them. If several operations of its kind are among them,
+    it is these: a program may have convolutions of 16 bits beside linear layers of float32. A ReLU copies what it is
+    given.
 
     One alone proves nothing.
     """
-    model, sort = graph.model, _sort(name)
-    names = [other for other in graph.pair.shapes if sort is not None and _sort(other) == sort and (
-        other == name or is_product(model, other) or (sort == "images" and model.graph.consists_of(Conv2d, Relu)))]
-    kept = [graph.own(other) for other in names if graph.given(other)]
+    model, sort, kinds = graph.model, _sort(name), _kinds(graph.model, name)
+    alike = [one for one in graph.pair.shapes if sort is not None and _sort(one) == sort and graph.given(one)]
+    names = [one for one in alike if one == name or _kinds(model, one) & kinds]
+    if len(names) == 1 and sort == "bias":
+        # The only one: with the gradients of weights, by the same way
+        names += [one for one in graph.pair.shapes if _sort(one) == "weight" and _kinds(model, one) & kinds]
+    if len(names) == 1:
+        names = [one for one in alike if one == name or is_product(model, one)]
+    if sort == "images" and model.graph.consists_of(Conv2d, Relu):
+        names = alike
+    kept = [graph.own(one) for one in names]
     return len(kept) > 1 and all(
         one is not None and one.any() and np.array_equal(half.widened(one), one) for one in kept)
 
@@ -247,10 +256,15 @@ def is_product(model: Model, name: str) -> bool:
     """Return whether a tensor is a sum of products of what a layer takes, of its weights, or of a gradient; or a bias
     gradient.
     """
+    return bool(_kinds(model, name))
+
+
+def _kinds(model: Model, name: str) -> set[str]:
+    """The operations that sum products to a tensor, by their kinds."""
     sort, _, rest = name.partition("/")
     layer, _, what = rest.partition("/")
     if sort not in ("forward", "grads"):
-        return False
+        return set()
     makes = sort == "forward" or what in ("weight", "bias")
-    return any(isinstance(node, LAYERS) for node in model.graph.nodes
-               if (node.name == layer if makes else layer in node.inputs))
+    return {node.kind for node in model.graph.nodes
+            if isinstance(node, LAYERS) and (node.name == layer if makes else layer in node.inputs)}
