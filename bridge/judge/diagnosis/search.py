@@ -246,7 +246,8 @@ class Search:
                 continue
             start = measure(first[known[:SAMPLE]], right[known[:SAMPLE]], bound[known[:SAMPLE]]).t
             t = start if start > 1 else measure(first[known], right[known], bound[known]).t
-            if t <= 1:
+            # Small numbers are next to 0 then, which says nothing of a tensor that may be 0
+            if t <= 1 and not measure(0 * right[known], right[known], bound[known]).t <= 1:
                 return Explanation((kind("storage"),), detail, t)
         return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import h5py
 import numpy as np
@@ -12,14 +14,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bridge.judge.diagnosis.candidates import Case
+from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.information import says_enough
 from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.records import Explanation
+from bridge.judge.diagnosis.search import Search
 from bridge.judge.judge import judge_pair
 from bridge.judge.measure.file_pair import open_pair
+from bridge.judge.oracle.error_model import Arithmetic
 from bridge.judge.verdict import Verdict
+from bridge.operations.reductions import Sum
 from bridge.validate.self_test.graph_candidate import replaced, train_graph
 from reference.export import export
 from reference.settings import ExportSettings
+from tests.helpers.judged.single_operations import formula
 
 
 def net() -> nn.Module:
@@ -81,3 +90,19 @@ def test_what_few_data_say() -> None:
     many = np.sign(rng.normal(size=1000))
     rolled = Predicted(np.roll(many, 1), np.full(1000, 1e-6))
     assert says_enough(rolled.value, Predicted(many, np.full(1000, 1e-6)), rolled, 0.5, tried=10**6)
+
+
+def undone(x: np.ndarray, found: np.ndarray) -> Explanation | None:
+    """What is said of the bytes of sums of rows."""
+    graph: Any = SimpleNamespace(arithmetic=Arithmetic(2.0**-24))
+    return Search(Case("forward/it", graph, formula(Sum("it", (1,)), x), found.astype(float)), now() + 60)._undone()
+
+
+def test_swapped_bytes_of_small_numbers_say_nothing_of_zeros() -> None:
+    """Of two bytes, as bfloat16 has, they are below 1e-40: any tensor that is 0 but for rounding is next to them."""
+    a = np.random.default_rng(0).standard_normal((8, 1)).astype(np.float32)
+    coarse = np.linspace(0.5, 4.0, 8).astype(np.float32)
+    assert undone(np.concatenate([a, -a], 1), coarse * 2.0**-10) is None
+    x = np.concatenate([a, a], 1)
+    said = undone(x, x.sum(1).byteswap())
+    assert said is not None and said.detail == "byte order swapped"
