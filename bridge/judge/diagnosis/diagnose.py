@@ -22,7 +22,7 @@ from bridge.judge.diagnosis.evidence.places.reach import is_beyond
 from bridge.judge.diagnosis.evidence.view import AXES
 from bridge.judge.diagnosis.faults.output_faults import axis_names
 from bridge.judge.diagnosis.faults.update_faults import LATE, NOT_UPDATED
-from bridge.judge.diagnosis.other_steps import ENOUGH, OtherSteps, confirmed
+from bridge.judge.diagnosis.other_steps import ENOUGH, OtherSteps, confirmed, shared
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.predictions.cases import Cases
 from bridge.judge.diagnosis.predictions.formulas import decided
@@ -107,6 +107,7 @@ class _Doctor:
                 diagnosis.findings.append(self.steps.with_state(finding))
         diagnosis.findings = [self.steps.of_loss(one, diagnosis.findings) for one in diagnosis.findings]
         diagnosis.findings = [confirmed(one, diagnosis.findings) for one in diagnosis.findings]
+        diagnosis.findings = [shared(one, diagnosis.findings) for one in diagnosis.findings]
         diagnosis.complete = diagnosis.complete and not diagnosis.not_searched
         diagnosis.pattern = pattern(diagnosis.findings)
         return diagnosis

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -18,10 +19,12 @@ from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.clock import now
 from bridge.judge.diagnosis.predictions.cases import Cases
 from bridge.judge.diagnosis.predictions.operations import Prediction
-from bridge.judge.diagnosis.records import Explanation, Finding
+from bridge.judge.diagnosis.records import NEARLY, Explanation, Finding
 from bridge.judge.diagnosis.search import Search
 from bridge.judge.measure.findings import Judged
 
+#: Tensors of which a cause is that of another one, too, if it leaves next to nothing of its error
+SEVERAL = 2
 #: Faults that have a memory of their own, and those that may strike at any step
 REMEMBERING = ("accumulated", "previous_step", "stale", "momentum", "mask_other", "other_target", "state",
                "saved_weights", "storage")
@@ -216,6 +219,22 @@ def confirmed(finding: Finding, every: list[Finding]) -> Finding:
     with_first = [other for other in said if first is not None and (first.kinds, first.detail) in other]
     kept = [one for one in finding.explanations if all((one.kinds, one.detail) in other for other in with_first)]
     return replace(finding, explanations=tuple(kept))
+
+
+def shared(finding: Finding, every: list[Finding]) -> Finding:
+    """Return a finding of which only the place is known, with what explains two tensors of its sort or more, if that
+    kind of fault leaves next to nothing of this error: of gradients that are clipped one may have one such element.
+    """
+    nearest, sort = finding.runner_up, finding.name.partition("/")[0]
+    if nearest is None or nearest.rest > NEARLY or not all(one.by_place for one in finding.explanations):
+        return finding
+    said = Counter(other.explanations[0].detail for other in every if other.name.partition("/")[0] == sort and
+                   [one.kinds for one in other.explanations] == [nearest.kinds])
+    most = said.most_common(1)
+    if not most or most[0][1] < SEVERAL:
+        return finding
+    found = replace(nearest, detail=most[0][0])
+    return replace(finding, explanations=(found,), runner_up=None, seen=None)
 
 
 def _is_fitted(one: Explanation) -> bool:
