@@ -305,5 +305,5 @@ def facts(comparison: Comparison) -> list[str]:
         )
     if comparison.divergence is not None:
         apart = short(comparison.divergence)
-        found.append(f"Left to run on their own, candidate and reference end {apart} of the way apart.")
+        found.append(f"After all steps the weights of the two runs differ by {apart} of their way.")
     return found

@@ -46,6 +46,8 @@ TYPES = sorted((one for one in HYPOTHESES["float32"].values() if one.results is 
 #: Elements by which a hypothesis is rejected, and how much wider the bound of rounded operands may be
 LOOKED_AT, WIDER = 1024, 4.0
 RESULT = ("its result",)
+#: Operations that are named of many that do the same
+FEW = 6
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class Rounded:
     kept: tuple[str, ...]
     statistic: Statistic
 
-    def words(self, doing: str, kind: str) -> str:
-        """Return it in words; `doing` is the operation."""
+    def words(self, kind: str) -> str:
+        """Return it in words, of an operation."""
         parts = [f"takes {' and '.join(self.operands)} in {kind}"] if self.operands else []
         kept = [f"keeps {' and '.join(self.kept)} in {kind}"] if self.kept else []
-        return f"{doing} {' and '.join(parts + kept)}"
+        return " and ".join(parts + kept)
 
 
 def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
@@ -99,9 +101,12 @@ def recognise(pair: FilePair, comparison: Comparison) -> Recognised | None:
         return None
     again.update({(judged.name, judged.step): rounded.statistic for judged, rounded in found})
     kinds = " or ".join(other for other, same in alive.items() if _places(same) == _places(found))
-    places = dict.fromkeys(rounded.words(operation(pair.model, judged.name), kinds) for judged, rounded in found)
+    places: dict[str, dict[str, None]] = {}
+    for judged, rounded in found:
+        places.setdefault(rounded.words(kinds), {})[operation(pair.model, judged.name)] = None
+    said = "; ".join(_places_said(list(doing), words) for words, doing in places.items())
     first, rounded = found[0]
-    lower = LowerPrecision(name, first.name, rounded.statistic.t, first.t, "; ".join(places))
+    lower = LowerPrecision(name, first.name, rounded.statistic.t, first.t, said)
     return _recognised(lower, pair, replace(comparison, judged=[_judged(one, again) for one in comparison.judged]))
 
 
@@ -137,6 +142,17 @@ def _recognised(lower: LowerPrecision, pair: FilePair, judged: Comparison) -> Re
     )
     hint = f"Keep these tensors in {judged.precision}, or declare the lower precision; then compare again."
     return Recognised(Outcome.PRECISION, words, pair, judged, (hint,), precisions=(lower,))
+
+
+def _places_said(doing: list[str], words: str) -> str:
+    """Which operations round something, of many the first few; the table has them all."""
+    if len(doing) == 1:
+        return f"{doing[0]} {words}"
+    more = [f"{len(doing) - FEW} more"] * (len(doing) > FEW)
+    *most, last = [*doing[:FEW], *more]
+    for one, all_of in (("takes", "take"), ("keeps", "keep"), ("its result", "their results")):
+        words = words.replace(one, all_of)
+    return f"{', '.join(most)} and {last} {words}"
 
 
 def _places(found: list[tuple[Judged, Rounded]]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -208,7 +208,7 @@ class _Doctor:
         if explanations and explanations[0].detail == "all zero" and self.steps.is_late(judged):
             late = "all zero, and at each later step what belongs to the step before"
             explanations = [replace(explanations[0], kinds=(kind("previous_step"),), detail=late)]
-        elif updating or size < ENOUGH:
+        elif updating or size < ENOUGH or judged.name.startswith("state/"):
             held = self.steps.holding(judged, explanations, size, self.diagnosis.findings)
             # What does not hold elsewhere is not nearly so either
             runner_up = runner_up if held or not explanations else None

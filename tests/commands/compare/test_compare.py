@@ -155,7 +155,7 @@ def test_garbage_that_cannot_be_judged_is_not_right(pair: tuple[Path, Path], tmp
     last = {f"steps/3/weights/conv{i}/{what}": lambda w: 9 - w for i in (1, 2, 3) for what in ("weight", "bias")}
     gone = {f"steps/{k}/weights/conv1/bias": lambda w: None for k in (1, 2)}
     answer = ask(pair[0], plant(pair[1], tmp_path / "bad.h5", last | gone))
-    assert answer.code == 4 and "Left to run on their own" not in answer.words
+    assert answer.code == 4 and "After all steps the weights of the two runs" not in answer.words
     part = keep(tmp_path / "bad.h5", tmp_path / "part.h5", UNTOLD["last weights alone"])
     assert ask(pair[0], part).code == 4
 

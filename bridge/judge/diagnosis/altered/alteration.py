@@ -14,6 +14,7 @@ import numpy as np
 from bridge.judge.diagnosis.altered.calls import Call, Change
 from bridge.judge.diagnosis.altered.operands import displaced
 from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.windows import Places
 
 Array = np.ndarray
 
@@ -105,3 +106,13 @@ def shifted(x: Bounded, axis: int, by: int, *, edge: bool = False) -> Bounded:
 def near(x: Bounded, value: Array) -> Bounded:
     """Return other numbers with a few roundings of their own."""
     return Bounded(value, 4 * x.arithmetic.u * np.abs(value), x.arithmetic)
+
+
+def behind_padding(rows: Places, columns: Places) -> tuple[Places, Places] | None:
+    """Return windows that begin with the image, as where there is padding behind it alone; None where they do."""
+    before = [-min(min(one) for one in places) for places in (rows, columns)]
+    if max(before) <= 0:
+        return None
+    down, across = (tuple(tuple(at + max(by, 0) for at in one) for one in places)
+                    for places, by in zip((rows, columns), before, strict=True))
+    return down, across

@@ -13,6 +13,7 @@ from bridge.judge.diagnosis.altered.alteration import (
     Alterations,
     Extents,
     alters,
+    behind_padding,
     chosen,
     only,
     shifted,
@@ -127,6 +128,7 @@ def other_axes(call: Call, extents: Extents) -> Alterations:
 
         changes = {
             f"is over the {name}s, too": of(lambda a, at: a.sum(at, keepdims=True)),
+            f"is averaged over the {name}s, too": of(lambda a, at: a.mean(at, keepdims=True)),
             f"of the first {name} is taken for all": of(lambda a, at: np.take(a, [0], at)),
             f"of the last {name} is taken for all": of(lambda a, at: np.take(a, [-1], at)),
             f"is that of the {name} before": of(lambda a, at: np.roll(a, 1, at)),
@@ -174,11 +176,24 @@ def overlaps(call: Call, extents: Extents) -> Alterations:
     for last, where in ((True, "last"), (False, "first")):
         yield Alteration("summed_axes", f"where windows overlap the {where} one is stored, and none is added",
                          _assigned(last=last))
+    if behind := behind_padding(rows, columns):
+        yield Alteration("padding_width", "the windows are added where the padding is not subtracted from their places",
+                         lambda method, x, *rest: method(x, *behind, *rest[2:]))
+    if max(shape[4:]) > 2:
+        yield Alteration("index", f"the sum of {what} over each window goes to its centre alone", _to_centre)
     for axis, name in ((2, "row"), (3, "column")):
         for by in (1, -1):
             said = f"the windows are added one {name} {'earlier' if by > 0 else 'later'}"
             yield Alteration("index", said, lambda method, x, *rest, axis=axis, by=by: shifted(
                 method(x, *rest), axis, by))
+
+
+def _to_centre(method: Any, x: Bounded, *rest: Any) -> Bounded:
+    """All that each window has, in its middle."""
+    middle = np.zeros(x.shape[4:], bool)
+    middle[tuple((n - 1) // 2 for n in middle.shape)] = True
+    whole = x.sum((4, 5))
+    return method(whole.moved(lambda a: a[..., None, None] * middle), *rest)
 
 
 def _assigned(*, last: bool) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from bridge.judge.diagnosis.altered.alteration import (
     Alterations,
     Extents,
     alters,
+    behind_padding,
     chosen,
     near,
     only,
@@ -28,6 +29,9 @@ Array = np.ndarray
 def windows(call: Call, extents: Extents) -> Alterations:
     """Yield windows that begin elsewhere, or see something else beyond the image."""
     fill = call.operands[-1].number
+    if behind := behind_padding(*call.arguments[:2]):
+        yield Alteration("padding_width", "all of the padding is below the last row and right of the last column",
+                         lambda method, x, *rest: method(x, *behind, *rest[2:]))
     for axis, name in ((2, "row"), (3, "column")):
         for by, where in ((1, "later"), (-1, "earlier")):
             def moved(method: Any, x: Bounded, *rest: Any, axis: int = axis, by: int = by) -> Bounded:

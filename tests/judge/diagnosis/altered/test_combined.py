@@ -191,3 +191,14 @@ def test_the_weights_of_classes_have_a_name() -> None:
     right = Criterion(X.shape, CrossEntropy(weight=(1.0, 2.0, 3.0, 4.0), class_indices=True), y, target, True)
     (of_right,) = formulas_of(right, None)
     assert any(call.second.label == "the weights of the classes" for call in of_right.calls() if len(call.operands) > 1)
+
+
+def test_means_over_too_much_are_named() -> None:
+    """The backward pass of a layer norm by the means of all rows, in the place of each row's own."""
+    rows, sent = (one.reshape(-1, 5) for one in (X, DY))
+    right = formula(LayerNorm("it", (5,), eps=1e-3), rows, LAYERS, sent, 0)
+    deviation = np.sqrt(rows.var(-1, keepdims=True) + 1e-3)
+    normal, dy = (rows - rows.mean(-1, keepdims=True)) / deviation, sent * LAYERS["weight"]
+    said = first(right, (dy - dy.mean() - normal * (dy * normal).mean()) / deviation)
+    assert said == ("the sum of dy times the normalised input is averaged over the rows, too and the sum of dy times "
+                    "the weight is averaged over the rows, too")
