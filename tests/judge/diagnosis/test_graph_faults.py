@@ -42,6 +42,7 @@ from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.judged.graph_mistakes import MISTAKES, OF_NETWORKS, Tensors
 from tests.helpers.loops import looped
+from tests.helpers.networks.exported_networks import Written, conv
 from tests.helpers.tiers import deep
 from tests.helpers.torch_graphs import (
     Dropped,
@@ -345,3 +346,20 @@ def test_a_factor_gives_way_to_what_makes_it(tmp_path: Path) -> None:
     assert verdict.diagnosis is not None
     first = verdict.diagnosis.findings[0].explanations[0]
     assert [one.key for one in first.kinds] == ["count"] and "42 - 1 = 41 in place of 42" in first.detail
+
+
+def halved() -> nn.Module:
+    return Written(lambda m, x: m.b(torch.softmax(0.5 * m.a(x), -1)), a=conv(1, 2), b=conv(2, 1))
+
+
+def test_what_is_handed_on_is_not_in_the_place_of_another(tmp_path: Path) -> None:
+    """Two mistakes: the softmax's derivative lacks its sum, and that of the product by 0.5 is missing."""
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=halved, height=9, width=8, batch=2, steps=1))
+    with h5py.File(fixture) as file:
+        dy, y = (file[STEP + name][()] for name in ("grads/softmax/output", "forward/softmax"))
+    result = written(fixture, dict.fromkeys(("grads/mul/output", "grads/a/output"), dy * y))
+    verdict = judge(fixture, result, adequacy=False).verdict
+    assert verdict.diagnosis is not None
+    said = {one.name: one.explanations[0].detail for one in verdict.diagnosis.findings if one.explanations}
+    assert "in its place" not in said["grads/mul/output"] and "is missing" in said["grads/a/output"], said

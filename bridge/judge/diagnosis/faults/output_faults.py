@@ -29,6 +29,8 @@ from bridge.judge.oracle.reduced_precision import round_fraction
 
 Array = np.ndarray
 Change = Callable[[Array], Array]
+#: Rounding aside, in the Euclidean norm: what a tensor is off by that was computed of the right one
+FOLLOWS = 1e-3
 
 
 def axis_names(shape: tuple[int, ...], name: str) -> str:
@@ -141,19 +143,27 @@ def worked_in_place(base: Hypothesis, graph: StepGraph, name: str, found: Array)
     for other in names[names.index(name) + 1 :]:
         if shapes[other] == shapes[name] and graph.given(other):
             own = graph.own(other)
-            if own is not None and np.array_equal(own.reshape(-1), found.reshape(-1)) and not _always_equal(
+            if own is not None and np.array_equal(own.reshape(-1), found.reshape(-1)) and _overwrote(
                     base.operation, graph, name, other):
                 said = f"it holds {other}: that was computed in its place before it was written"
                 yield base.then("other_layer", said, Given(base.operation.shape, own))
                 return
 
 
-def _always_equal(right: Prediction, graph: StepGraph, name: str, other: str) -> bool:
-    """Whether the right one of this tensor makes the same of another, as a sum that sends its gradient on."""
+def _overwrote(right: Prediction, graph: StepGraph, name: str, other: str) -> bool:
+    """Whether another tensor is what follows from the right one of this tensor, and is not the same.
+
+    A sum sends its gradient on: they are equal. And an operation that hands on what it is given, by another mistake,
+    has made the other one of what is here.
+    """
     after = StepGraph(graph.pair, graph.step, graph.weights, ignored=frozenset({name})).operation(other)
     one, following = right.full(graph.arithmetic), after.full(graph.arithmetic)
     room = sum(0.0 if each.error is None else each.error for each in (one, following))
-    return bool((np.abs(one.value.reshape(-1) - following.value.reshape(-1)) <= np.ravel(room)).all())
+    same = (np.abs(one.value.reshape(-1) - following.value.reshape(-1)) <= np.ravel(room)).all()
+    own = graph.own(other)
+    assert own is not None
+    off = np.linalg.norm(own.reshape(-1) - following.value.reshape(-1))
+    return bool(not same and off <= FOLLOWS * np.linalg.norm(following.value))
 
 
 def permuted(base: Hypothesis, predicted: Array, found: Array, name: str) -> Iterator[Hypothesis]:
