@@ -140,13 +140,14 @@ def write_cases(path: Path) -> int:
     """Cases of every operation, as programs/traps.f90 reads them; how many there are.
 
     Of each kind one at least: left out are those whose inputs have other numbers of images, or whose output has no
-    second dimension.
+    second dimension; and what takes whole numbers, which refuses all others.
     """
     lines, kinds = list[str](), set[str]()
     for cases in (*CASES.values(), WIDE):
         for case in cases:
             kind, output = case.node.kind, case.node.output_shape(*case.shapes)
-            if len({shape[0] for shape in case.shapes}) > 1 or min(map(len, (*case.shapes, output))) < 2:
+            other_images = len({shape[0] for shape in case.shapes}) > 1
+            if case.node.takes_whole_numbers or other_images or min(map(len, (*case.shapes, output))) < 2:
                 continue
             settings = " ".join(f"{name}={','.join(str(float(one)) for one in values)}"
                                 for name, values in numbers(case.node).items())
@@ -154,7 +155,7 @@ def write_cases(path: Path) -> int:
                                       f"{int(kind in POSITIVE)}"]
             lines += [f"{len(shape) - 1} {' '.join(map(str, shape[:0:-1]))}" for shape in case.shapes]
             kinds.add(kind)
-    assert kinds == OPERATIONS.keys()
+    assert kinds == {kind for kind, one in OPERATIONS.items() if not one.takes_whole_numbers}
     count = sum(line in kinds for line in lines)
     path.write_text("\n".join([str(count), *lines, ""]), encoding="utf-8")
     return count

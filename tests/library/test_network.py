@@ -219,6 +219,7 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
         "conv_transpose2d": "in_channels=2 out_channels=3 kernel_size=2,3", "leaky_relu": "negative_slope=0.5",
         "group_norm": "num_groups=1 num_channels=2 eps=0.1", "layer_norm": "normalized_shape=6,6 bias=0",
         "max_pool3d": "kernel_size=2,2,2 stride=2,2,2", "avg_pool3d": "kernel_size=2,2,2 stride=2,2,2",
+        "embedding": "num_embeddings=5 embedding_dim=3",
         "conv3d": "in_channels=2 out_channels=3 kernel_size=2,3,1", "adaptive_avg_pool3d": "output_size=2,4,5",
         "conv_transpose3d": "in_channels=2 out_channels=3 kernel_size=1,2,3",
         "upsample_nearest3d": "scale_factor=1,2,3", "upsample_trilinear3d": "scale_factor=1,2,3",
@@ -251,15 +252,21 @@ contains
       type(network_type) :: net
       type(error_type), allocatable :: error
       real(dp) :: loss
-      real(sp) :: none(1)
+      real(sp) :: none(1), given(6, 6, 2, 3)
+      given = x
+      ! These take whole numbers
+      if (any(kind == [character(len=11) :: "embedding", "gather_rows"])) given = 1
       if (index(kind, "3d") > 0) call net%add("volumes", layer("reshape", "shape=2,2,3,6"))
       if (any(kind == [character(len=8) :: "add", "concat", "divide", "matmul", "multiply", "subtract"])) then
          call net%add("it", layer(kind), inputs="input,input")
+      else if (kind == "gather_rows") then
+         call net%add("table", layer("reshape", "shape=12,6"))
+         call net%add("it", layer(kind), inputs="table,input")
       else
          call net%add("it", layer(kind, settings))
       end if
       call net%build(error)
-      if (.not. allocated(error)) call net%evaluate(x, none, loss, error)
+      if (.not. allocated(error)) call net%evaluate(given, none, loss, error)
       if (allocated(error)) then
          ! Its output has another shape than one number: the layer has computed it
          if (index(error%message, "target: float32 (1, 1, 1, 1), expected the output's") == 1) deallocate (error)
