@@ -182,7 +182,7 @@ def test_gradients_that_fp16_loses_whole(tmp_path: Path) -> None:
     export(fixture, ExportSettings(**{**SUM, "reduction": "mean", "height": 60, "width": 70, "lr": 2.0**-4}))
     verdict = judge(fixture, train(fixture, tmp_path / "result.h5", Products), diagnosing=False).verdict
     assert verdict.outcome is Outcome.PRECISION, verdict.words
-    assert "takes x and w in fp16" in verdict.words and "takes x and dz in fp16" in verdict.words, verdict.words
+    assert "take x and w in fp16" in verdict.words and "take x and dz in fp16" in verdict.words, verdict.words
 
 
 def test_a_right_program_stays_right(fixture: Path, tmp_path: Path) -> None:
