@@ -41,8 +41,8 @@ module cnn
    ! Networks, what they keep, and what they take
    public :: inputs_type, keep_after_relu, keep_all, keep_needed, network_type
    ! Layers
-   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, embedding, layer, &
-      & layer_type, linear, max_pool2d, max_pool3d
+   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, embedding, &
+      & layer, layer_type, linear, max_pool2d, max_pool3d
    ! Optimizers
    public :: adam, adam_type, adamw, optimizer_type, sgd, sgd_optimizer_type
    ! Arrays on a GPU

@@ -10,8 +10,8 @@ module cnn_library_layers
    implicit none
    private
 
-   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, embedding, layer, linear, &
-      & max_pool2d, max_pool3d
+   public :: avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, conv_transpose3d, embedding, &
+      & layer, linear, max_pool2d, max_pool3d
 
    !> What a layer computes
    type, public :: layer_type

@@ -126,6 +126,7 @@ def embedding(w: Writer, weight: Weight, x: Tensor, padding_idx: int = -1, scale
     shape = (*x.shape, width)
     if are_needed(w, (None, weight)):
         return w.add(GatherRows(padding_idx), [_of(x, w, weight, (rows, width)), x], shape)
+    assert isinstance(weight, Stored)
     layer = Embedding(1, 1)
     layer.num_embeddings, layer.embedding_dim = rows, width
     layer.padding_idx = None if padding_idx < 0 else padding_idx
