@@ -107,7 +107,9 @@ class Evaluated:
                 words = f"{right.node.kind} without the {name}, as if it were {number:g}"
                 yield "bias" if (name, number) == ("bias", 0) else "factor", words, right.with_operand(
                     name, partial(np.full_like, fill_value=number))
-            for key, what, change in (*changes(w.shape, True), *in_memory(w.shape, getattr(right.node, "groups", 1))):
+            groups = getattr(right.node, "groups", 1)
+            # A mask is of images, as what it is multiplied by
+            for key, what, change in (*changes(w.shape, name != "mask"), *in_memory(w.shape, groups)):
                 yield _of_weight(key, what, w.ndim), f"the {name} {what}", right.with_operand(name, change)
         if right.dy is not None:
             for key, what, change in changes(right.dy.value.shape):
