@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bridge.operations.hyperparameters import MOST_DIMENSIONS
 from bridge.operations.operation import Gradients, Number, Operation, Shape
 from bridge.operations.rearrangement import Axis, Extents, Index, positive
 
-#: Of a tensor
-MOST_DIMENSIONS = 8
 #: Of a dimension, from 0
 Indices = tuple[int, ...]
 
@@ -113,8 +112,7 @@ class Embedding(Operation):
 
     def check(self) -> None:
         """Refuse a row that there is not."""
-        if not -1 <= self.padding_idx < self.num_embeddings:
-            raise self.refuse(f"padding_idx {self.padding_idx}", f"one from 0 to {self.num_embeddings - 1}, or -1")
+        _check_row(self, self.padding_idx, self.num_embeddings)
 
     def parameter_shapes(self) -> dict[str, Shape]:
         """Return that of the table."""
@@ -128,7 +126,8 @@ class Embedding(Operation):
         """Return the rows."""
         at = inputs[0].whole_numbers(self.num_embeddings)
         table = parameters["weight"].reshape((1, self.num_embeddings, self.embedding_dim))
-        return table.rows(at.reshape(1, -1)).reshape((*at.shape, self.embedding_dim))
+        found = table.rows(at.reshape(1, -1)).reshape((*at.shape, self.embedding_dim))
+        return found.unless(inputs[0].may_be_others()[..., None])
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return nothing for the numbers, and for each row the sum of dy where it was chosen."""
@@ -136,7 +135,8 @@ class Embedding(Operation):
         at = x.whole_numbers(self.num_embeddings).reshape(-1)
         learned = (at >= 0) & (at != self.padding_idx)
         shape = (self.num_embeddings, self.embedding_dim)
-        return [x.moved(np.zeros_like)], {"weight": _summed(dy, at, learned, shape)}
+        found = _summed(dy, at, learned, shape).unless(x.may_be_others().any())
+        return [x.moved(np.zeros_like)], {"weight": found}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.embedding(x, weight, padding_idx)``."""
@@ -168,13 +168,15 @@ class GatherRows(Operation):
         shape = _of_rows(self, numbers, table[-1])
         if table[0] != numbers[0]:
             raise self.refuse(f"tables {table} and numbers {numbers}", "as many images")
+        _check_row(self, self.padding_idx, table[1])
         return shape
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the rows."""
         table, x = inputs
         at = x.whole_numbers(table.shape[1])
-        return table.rows(at.reshape(table.shape[0], -1)).reshape((*at.shape, table.shape[2]))
+        found = table.rows(at.reshape(table.shape[0], -1)).reshape((*at.shape, table.shape[2]))
+        return found.unless(x.may_be_others()[..., None])
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return for each row of the tables the sum of dy where it was chosen, and nothing for the numbers."""
@@ -183,7 +185,8 @@ class GatherRows(Operation):
         places = (at + np.arange(table.shape[0])[:, None] * table.shape[1]).reshape(-1)
         flat = (table.shape[0] * table.shape[1], table.shape[2])
         learned = ((at >= 0) & (at != self.padding_idx)).reshape(-1)
-        return [_summed(dy, places, learned, flat).reshape(table.shape), x.moved(np.zeros_like)], {}
+        found = _summed(dy, places, learned, flat).reshape(table.shape).unless(x.may_be_others().any())
+        return [found, x.moved(np.zeros_like)], {}
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``table[i][x[i]]`` of each image."""
@@ -191,6 +194,11 @@ class GatherRows(Operation):
         at = x.long().reshape(x.shape[0], -1, 1).expand(-1, -1, table.shape[2])
         found = table.gather(1, at)
         return found.where(at != self.padding_idx, found.detach()).reshape(*x.shape, table.shape[2])
+
+
+def _check_row(operation: Operation, row: int, rows: int) -> None:
+    if not -1 <= row < rows:
+        raise operation.refuse(f"padding_idx {row}", f"one from 0 to {rows - 1}, or -1")
 
 
 def _of_rows(operation: Operation, shape: Shape, width: int) -> Shape:

@@ -17,6 +17,7 @@ program gpt
    call get_command_argument(1, path)
    if (path == "") error stop "usage: gpt TEXT [STEPS]"
    call read_text(trim(path), text)
+   if (size(text) < length + 2) error stop "the text is too short"
    steps = 200
    call get_command_argument(2, argument)
    if (argument /= "") read (argument, *) steps
@@ -29,7 +30,8 @@ program gpt
       call net%step(x, target, optimizer, loss, error)
       if (mod(step, 20) == 0 .or. step == steps - 1) print "(a, i4, a, f6.4)", "step ", step, "  loss ", loss
    end do
-   call net%set_training(.false., error)
+   if (.not. allocated(error)) call net%set_training(.false., error)
+   if (allocated(error)) error stop error%message
    call go_on(text(:length))
 
 contains
@@ -81,7 +83,7 @@ contains
          call net%forward(seen, logits, error)
          if (allocated(error)) error stop error%message
          next = maxloc(logits(length, :, 1), 1) - 1
-         write (*, "(a)", advance="no") achar(next)
+         write (*, "(a)", advance="no") char(next)
          seen(:, 1) = [seen(2:, 1), real(next, sp)]
       end do
       print "(a)", ""

@@ -53,8 +53,9 @@ def batch(text: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
     return parts[:, :-1], parts[:, 1:]
 
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python gpt.py TEXT [STEPS]")
 torch.manual_seed(0)
-torch.set_num_threads(2)
 text = np.frombuffer(Path(sys.argv[1]).read_bytes(), np.uint8)
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else 200
 gpt = Gpt()

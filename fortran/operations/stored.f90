@@ -5,7 +5,7 @@ module cnn_operations_stored
    use cnn_core_calls, only : gather_rows_backward_call, gather_rows_call, spread_call, sum_to_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, dtype_float64, i8, sp
-   use cnn_core_tensor, only : as_vector, extent_of, max_rank, part_of, tensor_type
+   use cnn_core_tensor, only : as_vector, extent_of, max_rank, tensor_type
    use cnn_core_text, only : to_text
    use cnn_operations_attributes, only : attributes_type, largest
    use cnn_operations_moves, only : fortran_axis, moving_type, part_type, read_axis
@@ -201,13 +201,23 @@ contains
       if (real(self%num_embeddings, dp)*self%embedding_dim > huge(1)) then
          call self%refuse("weights "//to_text([self%num_embeddings, self%embedding_dim]), "fewer than 2**31 of them", &
             & error)
-      else if (self%padding_idx < -1 .or. self%padding_idx >= self%num_embeddings) then
-         call self%refuse("padding_idx "//to_text(self%padding_idx), &
-            & "one from 0 to "//to_text(self%num_embeddings - 1)//", or -1", error)
-      else
-         self%parameters = [parameter_shape_type("weight", shape_of([self%embedding_dim, self%num_embeddings]))]
+         return
       end if
+      call check_row(self, self%padding_idx, self%num_embeddings, error)
+      self%parameters = [parameter_shape_type("weight", shape_of([self%embedding_dim, self%num_embeddings]))]
    end subroutine embedding_read
+
+   !> Refuse a row that there is not
+   subroutine check_row(self, row, rows, error)
+      class(operation_type), intent(in) :: self
+      !> From 0; -1: none
+      integer, intent(in) :: row
+      !> Of the table
+      integer, intent(in) :: rows
+      type(error_type), allocatable, intent(out) :: error
+      if (row < -1 .or. row >= rows) call self%refuse("padding_idx "//to_text(row), &
+         & "one from 0 to "//to_text(rows - 1)//", or -1", error)
+   end subroutine check_row
 
    subroutine embedding_shape(self, shapes, y, error)
       class(embedding_type), intent(in) :: self
@@ -357,6 +367,8 @@ contains
          if (allocated(error)) return
          if (x%extent(x%rank) /= w%extent(3)) then
             call self%refuse("tables "//w%text()//" and numbers "//x%text(), "as many images", error)
+         else
+            call check_row(self, self%padding_idx, w%extent(2), error)
          end if
       end associate
    end subroutine gather_shape

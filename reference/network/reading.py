@@ -34,6 +34,10 @@ from reference.network.unpacked import of_inputs
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
+class _OfIntegersError(InputError):
+    """Why a module that takes integers, and no real numbers, cannot be read."""
+
+
 def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape | None = None, *,
          foreign: bool = False, integers: int = 0, output: Which | None = None, inputs: Inputs | None = None) -> Layers:
     """Return the layers of a module, and proof that they are all of it.
@@ -94,8 +98,9 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
             return _exported(module, shapes, (max(2, example[0]), *example[1:]), unclear, integers)
         try:
             prove(_copy(module), layers, shapes(layers))
-        except InputError:
-            if not integers:
+        except InputError as error:
+            # What fails on real numbers may take integers; what gives something else takes real numbers
+            if not integers or "the model fails on" not in str(error):
                 raise
             prove(_copy(module), layers, shapes(layers), integers=integers)
     return layers
@@ -121,18 +126,26 @@ def _found(module: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:
 
 def _exported(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape, refused: InputError,
               integers: int = 0) -> Layers:
-    """What torch.export reads: of every size if two are proved, else of the one at which it was read."""
-    from reference.network.aten.graph import fixed, read_exported
-
+    """What torch.export reads of an input of real numbers, or else of integers below a number that is not 0."""
     try:
-        layers = _found(module, lambda root: read_exported(root, example))
-        integers = 0
+        return _of_type(module, shapes, example, 0)
     except InputError as error:
         if "torch.export cannot" not in str(error):
             raise
         if not integers:
             raise InputError(f"{refused}; {error}") from error
-        layers = _found(module, lambda root: read_exported(root, example, dtype=torch.int64))
+    try:
+        return _of_type(module, shapes, example, integers)
+    except InputError as error:
+        raise _OfIntegersError(str(error)) from error
+
+
+def _of_type(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape, integers: int) -> Layers:
+    """Of every size if two are proved, else of the one at which it was read."""
+    from reference.network.aten.graph import fixed, read_exported
+
+    dtype = torch.int64 if integers else None
+    layers = _found(module, lambda root: read_exported(root, example, dtype=dtype))
     with contextlib.suppress(InputError):
         tried = shapes(layers)
         if integers and len(example) == 2:
@@ -151,17 +164,17 @@ def _as_calls(module: nn.Module, example: Shape, refused: InputError, integers: 
     """What torch.export reads, with calls of what exchange files lack."""
     from reference.network.aten.graph import read_exported
 
-    as_numbers = "torch.export cannot" not in str(refused)
-    if not as_numbers and not integers:
+    if "torch.export cannot" in str(refused):
         raise refused
-    dtype = None if as_numbers else torch.int64
+    below = integers if isinstance(refused, _OfIntegersError) else 0
+    dtype = torch.int64 if below else None
     errors = []
     # Parts of a tensor that are written over are seen by whoever shares their memory: then without that
     for functional in (False, True):
         try:
             layers = _traced(_copy(module), lambda root, new=functional: read_exported(  # type: ignore[misc]
                 root, example, foreign=True, dtype=dtype, functional=new))
-            prove(_copy(module), layers, [example], evaluated=False, integers=0 if as_numbers else integers)
+            prove(_copy(module), layers, [example], evaluated=False, integers=below)
             return layers
         except InputError as error:
             errors.append(error)

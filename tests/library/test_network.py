@@ -164,6 +164,29 @@ def test_first_values_of_splines(tmp_path: Path) -> None:
         assert rows[name][:2] == [pytest.approx(coefficient, rel=0.02), pytest.approx(base, rel=0.05)]
         assert rows[name][2:] == [1, 1]
 
+def test_first_values_of_embeddings(tmp_path: Path) -> None:
+    """As torch draws them: of variance 1, and the row that is not learned is 0."""
+    source = tmp_path / "first.f90"
+    source.write_text(FIRST_OF_EMBEDDINGS, encoding="utf-8")
+    mean, deviation, row, same = map(float, printed(compiled(source, tmp_path))[0].split())
+    assert abs(mean) < 0.05 and deviation == pytest.approx(1, rel=0.05) and row == 0 and same == 0
+
+FIRST_OF_EMBEDDINGS = """
+program first
+   use cnn
+   implicit none
+   type(network_type) :: net
+   type(error_type), allocatable :: error
+   real(dp) :: table(50, 300), y(50, 2, 3)
+   call net%add("e", embedding(300, 50, padding_idx=7))
+   call net%build(error, precision="float64", seed=1)
+   call net%get("e.weight", table, error)
+   call net%forward(reshape(real([7, 0, 299, 1, 2, 3], dp), [2, 3]), y, error)
+   print "(4es24.16)", sum(table)/size(table), sqrt(sum(table**2)/size(table)), maxval(abs(table(:, 8))), &
+      & maxval(abs(y(:, 1, 2) - table(:, 300)))
+end program first
+"""
+
 FIRST_OF_SPLINES = """
 program first
    use cnn

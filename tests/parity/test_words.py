@@ -11,10 +11,15 @@ import torch
 from torch import nn
 
 import bridge
-from bridge.engine.arrays.transfer import to_device
+from bridge.engine.arrays.transfer import to_device, to_host
+from bridge.engine.network.passes import OperationPasses
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.error_model import Arithmetic
+from bridge.operations import Embedding, GatherRows, Operation, Reshape
 from reference.export import export
 from reference.settings import ExportSettings
 from tests.helpers.networks.beside_torch import assert_caught, assert_right, train_beside
+from tests.helpers.networks.exported_networks import Written
 from tests.helpers.networks.word_networks import NETWORKS, WORDS, Words
 
 
@@ -27,6 +32,57 @@ def test_three_steps_are_torchs(name: str, device: str, dtype: str) -> None:
     kinds = {layer.kind for layer in bridge.Network.from_torch(module, example=shape).model.layers}
     assert expected <= kinds and "aten" not in kinds
     train_beside(module, shape, device, dtype, below=WORDS)
+
+
+@pytest.mark.parametrize("node", [Embedding("it", 70, 35, 40), GatherRows("it", 40, inputs=("a", "b"))], ids=str)
+def test_long_tables_are_summed_alike(node: Operation, device: str) -> None:
+    """To the bit: each row's gradients in the order of the numbers, on every device."""
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 70, (3, 50)), rng.standard_normal((1 if node.arity == 1 else 3, 70, 35)).astype(np.float32)
+    dy = rng.standard_normal((3, 50, 35)).astype(np.float32)
+    right = np.zeros_like(w)
+    for i, j in np.ndindex(x.shape):
+        if x[i, j] != 40:
+            right[i if node.arity == 2 else 0, x[i, j]] += dy[i, j]
+    given = [x.astype(np.float32)]
+    inputs, parameters = (given, {"weight": w[0]}) if node.arity == 1 else ([w, *given], {})
+    passes = OperationPasses(node, device)
+    table = w if node.arity == 2 else w.repeat(3, 0)
+    assert np.array_equal(passes.forward(inputs, parameters), np.take_along_axis(table, x[..., None], 1))
+    dx, dw = passes.backward(dy, inputs, parameters)
+    found = dw["weight"][None] if node.arity == 1 else dx[0]
+    assert np.array_equal(found, right)
+    assert not dx[-1].any()
+
+
+def test_a_row_that_the_table_has_not_is_refused() -> None:
+    table = Reshape("a", (2, 3))
+    for rows in (2, -2):
+        for layers in ((Embedding("a", 2, 3, rows),), (table, GatherRows("b", rows, inputs=("a", "input")))):
+            with pytest.raises(bridge.BridgeError, match=rf"padding_idx {rows}, expected one from 0 to 1, or -1"):
+                bridge.Network(bridge.Model(layers)).forward(np.zeros((2, 6), np.float32))
+
+
+def test_words_of_any_number_are_taken_where_nothing_is_of_one_number() -> None:
+    """By torch.export, too, which reads parts of what it gives."""
+    module = Written(lambda m, x: m.out(m.e(x))[..., 1:], e=nn.Embedding(WORDS, 4), out=nn.Linear(4, 3))
+    net = bridge.Network.from_torch(module, example=(2, 5))
+    x = np.arange(14).reshape(2, 7) % WORDS
+    assert np.allclose(net.forward(x), module(torch.from_numpy(x)).detach().numpy(), atol=1e-6)
+    with pytest.raises(bridge.BridgeError, match="read it again with an example of the new one"):
+        bridge.Network.from_torch(Words(), example=(2, 5)).forward(x)
+
+
+def test_a_number_that_rounding_decides_has_no_bound() -> None:
+    arithmetic = Arithmetic(2.0**-24)
+    x = Bounded(np.array([[1.0, 2.0]]), np.array([[0.0, 1.0]]), arithmetic)
+    w, dy = (Bounded(np.ones(shape), 0.0, arithmetic) for shape in ((1, 4, 3), (1, 2, 3)))
+    for node, inputs, learned in ((Embedding("it", 4, 3), [x], {"weight": w.reshape((4, 3))}),
+                                  (GatherRows("it"), [w, x], {})):
+        error = node.forward(inputs, learned).error
+        assert not error[0, 0].any() and np.isinf(error[0, 1]).all()
+        dx, dw = node.backward(dy, inputs, learned)
+        assert np.isinf(dw["weight"].error if dw else dx[0].error).all()
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +134,7 @@ def test_on_a_device_such_a_row_is_nan(cuda: str) -> None:
     """Which nobody waits for."""
     net = bridge.Network.from_torch(nn.Sequential(nn.Embedding(4, 2), nn.Linear(2, 1)), example=(2, 3), device=cuda)
     x = to_device(np.array([[0, 1, 4], [1, 2, 3]], np.float32), cuda)
-    found = bridge.engine.arrays.transfer.to_host(net.forward(x)).ravel()
+    found = to_host(net.forward(x)).ravel()
     assert np.isnan(found).tolist() == [False, False, True, False, False, False]
 
 

@@ -88,6 +88,22 @@ def test_it_is_read(name: str) -> None:
     assert expected <= kinds(layers)
 
 
+class Sequence(nn.Module):
+    """Words through an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.e, self.lstm, self.out = nn.Embedding(WORDS, 4), nn.LSTM(4, 5, batch_first=True), nn.Linear(5, WORDS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.lstm(self.e(x))[0])
+
+
+def test_words_are_taken_with_what_exchange_files_lack() -> None:
+    """Their integers are none of the real numbers that torch.export is asked for first."""
+    assert {"aten", "linear"} <= kinds(calls_of(Sequence(), (3, 5), WORDS))
+
+
 def test_words_are_integers(tmp_path: Path) -> None:
     """In the file they are real numbers, the gradient with respect to them is 0, and tied weights are one."""
     found = kinds(calls_of(Words(), (3, 5), WORDS))

@@ -226,7 +226,9 @@ def shared(finding: Finding, every: list[Finding]) -> Finding:
     kind of fault leaves next to nothing of this error: of gradients that are clipped one may have one such element.
     """
     nearest, sort = finding.runner_up, finding.name.partition("/")[0]
-    if nearest is None or nearest.rest > NEARLY or not all(one.by_place for one in finding.explanations):
+    if nearest is None or nearest.t > 1 or nearest.rest > NEARLY:
+        return finding
+    if not all(one.by_place for one in finding.explanations):
         return finding
     said = Counter(other.explanations[0].detail for other in every if other.name.partition("/")[0] == sort and
                    [one.kinds for one in other.explanations] == [nearest.kinds])

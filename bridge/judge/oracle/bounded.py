@@ -213,6 +213,21 @@ class Bounded:
         right = (self.value >= 0) & (self.value < below) & (self.value == np.floor(self.value))
         return np.where(right, self.value, -1).astype(np.int64)
 
+    def may_be_others(self) -> Array:
+        """Return where a right program may have another whole number, which rounding decides."""
+        return np.broadcast_to(self.error >= 0.5, self.shape)
+
+    def unless(self, unknown: Array) -> Bounded:
+        """Return this number with a bound that says nothing where another one may be chosen.
+
+        >>> chosen = Bounded(np.array([3.0, 1.0]), np.array([0.0, 1.0]), Arithmetic(2.0**-24))
+        >>> Bounded(np.array([7.0, 8.0]), 0.0, chosen.arithmetic).unless(chosen.may_be_others()).error
+        array([ 0., inf])
+        """
+        if not self.arithmetic.bounds or not unknown.any():
+            return self
+        return Bounded(self.value, np.where(unknown, math.inf, self.error), self.arithmetic, self.terms)
+
     @primitive
     def rows(self, at: Array) -> Bounded:
         """Return the rows at (n, k) of tables (n, rows, width), of each table its own; NaN where there is none.

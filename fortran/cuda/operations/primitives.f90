@@ -24,6 +24,9 @@ module cnn_cuda_operations_primitives
 
    public :: compute
 
+   !> Of a table, which a thread sums: each reads all numbers that choose rows
+   integer(i8), parameter :: rows_of_thread = 32
+
 contains
 
    !> Queue a primitive. Those that are not named here are a kernel of their name, with their arguments in its order
@@ -120,9 +123,8 @@ contains
        type is (gather_rows_call)
          extents = [int(p%w%extent(:2), i8), p%x%count()/p%w%extent(3)]
        type is (gather_rows_backward_call)
-         extents = [int(p%dw%extent(:2), i8), p%x%count()/p%dw%extent(3)]
-         ! As many as there are threads in the kernel of 32 rows each
-         n = extents(1)*((extents(2) - 1)/32 + 1)*p%dw%extent(3)
+         extents = [int(p%dw%extent(:2), i8), p%x%count()/p%dw%extent(3), rows_of_thread]
+         n = extents(1)*((extents(2) - 1)/rows_of_thread + 1)*p%dw%extent(3)
        type is (spline_call)
          extents = int([p%x%extent(1), p%y%extent(1)], i8)
        type is (spline_backward_call)
