@@ -363,3 +363,23 @@ def test_what_is_handed_on_is_not_in_the_place_of_another(tmp_path: Path) -> Non
     assert verdict.diagnosis is not None
     said = {one.name: one.explanations[0].detail for one in verdict.diagnosis.findings if one.explanations}
     assert "in its place" not in said["grads/mul/output"] and "is missing" in said["grads/a/output"], said
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 1, 3))
+
+
+def test_what_holds_at_the_first_step_alone_is_said_so_of_statistics(tmp_path: Path) -> None:
+    """One step late: at step 0 that is a momentum of 0, which later steps have not."""
+    fixture = tmp_path / "fixture.h5"
+    export(fixture, ExportSettings(model=normalised, height=9, width=8, batch=3, steps=4))
+    result = train_graph(fixture, tmp_path / "result.h5")
+    with h5py.File(result, "r+") as file:
+        right = [file[f"steps/{k}/state/1/running_var"][()] for k in range(4)]
+        for k, late in enumerate([np.ones_like(right[0]), *right[:3]]):
+            file[f"steps/{k}/state/1/running_var"][...] = late
+    verdict = judge(fixture, result, adequacy=False).verdict
+    assert verdict.diagnosis is not None
+    said = [one.detail for found in verdict.diagnosis.findings for one in found.explanations[:1]]
+    assert any("momentum is 0" in one for one in said), said
+    assert all(one.startswith("at step 0, but not at each later one") for one in said if "momentum is 0" in one), said

@@ -29,8 +29,9 @@ def test_a_shared_cause_is_taken() -> None:
     (ONE, [replace(one, name=one.name.replace("optimizer", "grads")) for one in OTHERS]),
     (replace(ONE, runner_up=None), OTHERS),
     (replace(ONE, runner_up=Explanation((kind("clipped"),), "clipped", 9.0, rest=0.5)), OTHERS),
+    (replace(ONE, runner_up=Explanation((kind("clipped"),), "clipped", 9.0)), OTHERS),
     (replace(ONE, runner_up=Explanation((kind("scale"),), "times 2", 0.0)), OTHERS),
     (replace(ONE, explanations=(Explanation((kind("scale"),), "times 2", 0.0),)), OTHERS),
-], ids=["of one other", "of another sort", "nothing is near", "it leaves much", "another kind", "it is predicted"])
+], ids=["of one", "of another sort", "nothing near", "it leaves much", "not to rounding", "another kind", "predicted"])
 def test_no_other_is(finding: Finding, others: list[Finding]) -> None:
     assert shared(finding, [finding, *others]) is finding
