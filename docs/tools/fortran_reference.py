@@ -11,13 +11,16 @@ import posixpath
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 #: What is public in `cnn`, and what its types extend
-SOURCES = ["library/cnn.f90", "library/network.f90", "library/array_network.f90", "library/layers.f90",
-           "library/optimizers.f90", "library/arrays.f90", "core/error.f90", "core/kinds.f90", "core/text.f90",
-           "optimizers/optimizer.f90", "optimizers/sgd.f90", "optimizers/adam.f90"]
+SOURCES = ["library/cnn.f90", "library/array_network.f90", "library/layers.f90", "library/optimizers.f90",
+           "core/error.f90", "core/kinds.f90", "core/text.f90", "optimizers/optimizer.f90", "optimizers/sgd.f90",
+           "optimizers/adam.f90"]
+#: Those that the build writes
+WRITTEN = ("typed_network.f90", "arrays.f90")
 #: Folders of FORD's pages that become pages here
 FOLDERS = ("module", "type", "proc")
 
@@ -69,6 +72,9 @@ def pages(root: Path, folder: Path, ford: Sequence[str]) -> dict[str, str]:
     (folder / "sources").mkdir(parents=True)
     for name in SOURCES:
         shutil.copy(root / "fortran" / name, folder / "sources" / name.replace("/", "_"))
+    subprocess.run([sys.executable, root / "fortran/from_table/write.py", folder / "written"], check=True)
+    for name in WRITTEN:
+        shutil.copy(folder / "written" / name, folder / "sources")
     (folder / "project.md").write_text(PROJECT, encoding="utf-8")
     done = subprocess.run([*ford, "project.md"], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -8,8 +8,8 @@ program gpt
    type(network_type) :: net
    type(error_type), allocatable :: error
    type(adam_type) :: optimizer
-   integer, allocatable :: text(:)
-   real(sp), allocatable :: x(:, :), target(:, :, :)
+   integer, allocatable :: text(:), x(:, :)
+   real(sp), allocatable :: target(:, :, :)
    character(len=1024) :: path
    character(len=16) :: argument
    real(dp) :: loss
@@ -57,15 +57,15 @@ contains
    subroutine read_batch(step, x, target)
       !> Its number, from 0
       integer, intent(in) :: step
-      !> Bytes, as whole numbers
-      real(sp), intent(out) :: x(:, :)
+      !> Bytes
+      integer, intent(out) :: x(:, :)
       !> 1 for the byte that follows, 0 for all others
       real(sp), intent(out) :: target(:, :, :)
       integer :: begin, i, j
       target = 0.0_sp
       do i = 1, batch
          begin = int(mod(7919_i8*(int(step, i8)*batch + i - 1) + 12345_i8, int(size(text) - length - 1, i8)))
-         x(:, i) = real(text(begin + 1:begin + length), sp)
+         x(:, i) = text(begin + 1:begin + length)
          do j = 1, length
             target(j, text(begin + j + 1) + 1, i) = 1.0_sp
          end do
@@ -76,15 +76,15 @@ contains
    subroutine go_on(begin)
       !> As many as it sees
       integer, intent(in) :: begin(:)
-      real(sp) :: seen(length, 1), logits(length, bytes, 1)
-      integer :: i, next
-      seen(:, 1) = real(begin, sp)
+      real(sp) :: logits(length, bytes, 1)
+      integer :: i, next, seen(length, 1)
+      seen(:, 1) = begin
       do i = 1, 40
          call net%forward(seen, logits, error)
          if (allocated(error)) error stop error%message
          next = maxloc(logits(length, :, 1), 1) - 1
          write (*, "(a)", advance="no") char(next)
-         seen(:, 1) = [seen(2:, 1), real(next, sp)]
+         seen(:, 1) = [seen(2:, 1), next]
       end do
       print "(a)", ""
    end subroutine go_on

@@ -23,9 +23,13 @@ module cnn_core_kinds
    !> Storage on a CUDA device only; no arithmetic here is done in them
    integer, parameter, public :: dtype_float16 = 3
    integer, parameter, public :: dtype_bfloat16 = 4
+   !> Of the caller's arrays only, which become real numbers
+   integer, parameter, public :: dtype_int32 = 5
+   integer, parameter, public :: dtype_int64 = 6
 
    !> By the codes
-   character(len=8), parameter :: names(0:4) = [character(len=8) :: "none", "float32", "float64", "float16", "bfloat16"]
+   character(len=8), parameter :: names(0:6) = [character(len=8) :: "none", "float32", "float64", "float16", &
+      & "bfloat16", "int32", "int64"]
 
 contains
 
@@ -34,9 +38,9 @@ contains
       !> `dtype_float32` and so on
       integer, intent(in) :: dtype
       select case (dtype)
-       case (dtype_float32)
+       case (dtype_float32, dtype_int32)
          bytes_of = 4_i8
-       case (dtype_float64)
+       case (dtype_float64, dtype_int64)
          bytes_of = 8_i8
        case (dtype_float16, dtype_bfloat16)
          bytes_of = 2_i8

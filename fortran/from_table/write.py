@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Write what the Fortran sources say of operations, primitives and losses, from their table, `bridge/operations/table`,
-of functions of NVIDIA's libraries and of HDF5, from their signatures beside it, and to Python and C, from its faces.
+of functions of NVIDIA's libraries and of HDF5, from their signatures beside it, and to Fortran, Python and C, from its
+faces.
 
     write.py FOLDER [--depfile FILE]
 
@@ -24,11 +25,14 @@ from fortran_text import HERE, TABLE
 from primitives import assignments, interfaces, records, runs
 from registries import loss_table, registry
 from schema import mistakes
+from typed import typed
 
 #: Of f90wrap's extension, and of C programs
 FACES = [
     "api/convolution.f90", "api/device.f90", "api/host.f90", "api/info.f90", "api/network.f90", "api/operations.f90",
     "api/tensors.f90", "api/training.f90", "library/c_interface.f90"]
+#: Of Fortran programs, whose arrays are of several types
+TYPED = ["library/arrays.f90", "library/inputs.f90", "library/typed_network.f90"]
 #: By the names of their templates; all lie in one folder
 FILES: dict[str, Callable[[], str]] = {
     "core/calls.f90": records, "cuda/bindings/signatures.f90": nvidia, "io/hdf5_c.f90": hdf5,
@@ -36,7 +40,8 @@ FILES: dict[str, Callable[[], str]] = {
     "operations/loops_assignments.inc": assignments, "operations/loops_table.f90": interfaces,
     "operations/loss_functions.inc": losses, "operations/loss_table.f90": loss_table,
     "operations/numbers.f90": numbers_module, "operations/numbers.inc": constants, "operations/primitives.f90": runs,
-    "operations/registry.f90": registry, **{name: partial(face, name) for name in FACES}}
+    "operations/registry.f90": registry, **{name: partial(face, name) for name in FACES},
+    **{name: partial(typed, name) for name in TYPED}}
 
 
 def main(arguments: list[str] | None = None) -> int:

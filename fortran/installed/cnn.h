@@ -3,8 +3,8 @@
  *
  * Every function but cnn_new and cnn_free gives 0, or 1 where something is wrong, or 2 where a training diverges: then
  * the parameters are those before that step. `message` is room for CNN_MESSAGE characters, in which one sentence says
- * what was found and what was expected; it may be NULL. So may texts that have a default, and loss and count where they are
- * not wanted; a NULL for an array is a message.
+ * what was found and what was expected; it may be NULL. So may texts that have a default, and loss, count and dx where they are
+ * not wanted; a NULL for another array is a message.
  *
  * Shapes have the slowest dimension first, as torch's: images (n, c, h, w), features (n, k), weights (k, c, r, s).
  * Several threads may work at once, each with networks of its own; on one network with cnn_forward alone, where it leaves the
@@ -19,7 +19,8 @@
 extern "C" {
 #endif
 
-enum { CNN_MESSAGE = 512, CNN_FLOAT32 = 1, CNN_FLOAT64 = 2 };
+/* Integers (words, classes) may be what x and target are made of */
+enum { CNN_MESSAGE = 512, CNN_FLOAT32 = 1, CNN_FLOAT64 = 2, CNN_INT32 = 5, CNN_INT64 = 6 };
 
 typedef struct cnn_network cnn_network;
 
@@ -64,7 +65,7 @@ int cnn_parameter_count(cnn_network *network, int *count, char *message);
 int cnn_get_gradients(cnn_network *network, const cnn_array *values, char *message);
 int cnn_set_gradients(cnn_network *network, const cnn_array *values, char *message);
 int cnn_update(cnn_network *network, const char *optimizer, char *message);
-/* The gradient of sum(dy*y) with respect to x, and to all parameters */
+/* The gradient of sum(dy*y) with respect to x (NULL: it is not wanted), and to all parameters */
 int cnn_pull_back(cnn_network *network, const cnn_array *x, const cnn_array *dy, const cnn_array *dx, char *message);
 
 /* conv1.weight, conv1.bias, norm.running_mean; gradients also of the output of conv1, and of input */

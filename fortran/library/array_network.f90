@@ -1,5 +1,6 @@
 ! SPDX-License-Identifier: MIT
-!> Networks on arrays of any kind and rank, as `array_type` describes them; what a program calls is cnn_library_network.
+!> Networks on arrays of any kind and rank, as `array_type` describes them; what a program calls is
+!> cnn_library_typed_network.
 module cnn_library_array_network
    use cnn_core_error, only : error_type, fail, fail_to_converge
    use cnn_core_kinds, only : dp, dtype_from_name, dtype_name, dtype_none, i8
@@ -18,6 +19,7 @@ module cnn_library_array_network
    use cnn_library_random, only : generator_type
    use cnn_library_states, only : call_changes, call_computes, call_reads, call_type, free_model, place_type, &
       & state_type, take_model
+   use cnn_library_whole_numbers, only : as_real, is_whole
    use cnn_model_build_network, only : build_network
    use cnn_model_description, only : description_type
    use cnn_model_network, only : keep_after_relu, keep_all, keep_needed, model_type => network_type
@@ -51,12 +53,12 @@ module cnn_library_array_network
       generic, public :: compute_gradients => compute_gradients_array
       generic, public :: get_gradients => get_gradients_array
       generic, public :: set_gradients => set_gradients_array
-      generic, public :: pull_back => pull_back_array
+      generic, public :: pull_back => pull_back_array, pull_back_parameters_array
       generic, public :: get => get_array
       generic, public :: get_output => get_output_array
       generic, public :: get_gradient => get_gradient_array
       generic, public :: set => set_array
-      procedure :: forward_array, evaluate_array, step_array, pull_back_array
+      procedure :: forward_array, evaluate_array, step_array, pull_back_array, pull_back_parameters_array
       procedure :: get_array, get_output_array, get_gradient_array, set_array
       procedure :: compute_gradients_array, get_gradients_array, set_gradients_array
       final :: destroy
@@ -431,7 +433,7 @@ contains
       class(optimizer_type), intent(in) :: optimizer
       !> Of the parameters before the step
       real(dp), intent(out) :: loss
-      !> As of `step_sp` of cnn_library_network
+      !> As of `step_sp` of cnn_library_typed_network
       type(error_type), allocatable, intent(out) :: error
       type(call_type) :: call
       type(tensor_type) :: placed(2)
@@ -452,7 +454,7 @@ contains
       type(array_type), intent(in) :: target
       !> Of the parameters as they are
       real(dp), intent(out) :: loss
-      !> As of `compute_gradients_sp` of cnn_library_network
+      !> As of `compute_gradients_sp` of cnn_library_typed_network
       type(error_type), allocatable, intent(out) :: error
       type(call_type) :: call
       type(tensor_type) :: placed(2)
@@ -541,6 +543,32 @@ contains
       type(array_type), intent(in) :: dx
       !> An array that does not fit, or an error of the device
       type(error_type), allocatable, intent(out) :: error
+      call run_pull_back(self, x, dy, error, dx)
+   end subroutine pull_back_array
+
+   subroutine pull_back_parameters_array(self, x, dy, error)
+      !> The network
+      class(array_network_type), intent(inout) :: self
+      !> Input
+      type(array_type), intent(in) :: x
+      !> Gradient of what is wanted with respect to the output
+      type(array_type), intent(in) :: dy
+      !> An array that does not fit, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      call run_pull_back(self, x, dy, error)
+   end subroutine pull_back_parameters_array
+
+   subroutine run_pull_back(self, x, dy, error, dx)
+      !> The network
+      class(array_network_type), intent(inout) :: self
+      !> Input
+      type(array_type), intent(in) :: x
+      !> Gradient of what is wanted with respect to the output
+      type(array_type), intent(in) :: dy
+      !> An array that does not fit, or an error of the device
+      type(error_type), allocatable, intent(out) :: error
+      !> Gradient with respect to the input, is overwritten
+      type(array_type), intent(in), optional :: dx
       type(call_type) :: call
       type(tensor_type) :: placed
       call call%begin(self%place, call_changes, error)
@@ -553,8 +581,9 @@ contains
       if (.not. allocated(error)) call put(call%state, 2, "dy", dy, placed, error)
       if (.not. allocated(error)) call call%state%model%take_output_gradient(placed, error)
       if (.not. allocated(error)) call call%state%model%backward(error)
-      if (.not. allocated(error)) call to_caller(call%state, "dx", call%state%model%input_gradient, dx, error)
-   end subroutine pull_back_array
+      if (allocated(error) .or. .not. present(dx)) return
+      call to_caller(call%state, "dx", call%state%model%input_gradient, dx, error)
+   end subroutine run_pull_back
 
    subroutine get_array(self, name, values, error)
       !> The network
@@ -580,7 +609,7 @@ contains
       character(len=*), intent(in) :: layer
       !> Is overwritten
       type(array_type), intent(in) :: values
-      !> As of `get_output_sp` of cnn_library_network
+      !> As of `get_output_sp` of cnn_library_typed_network
       type(error_type), allocatable, intent(out) :: error
       type(call_type) :: call
       type(tensor_type) :: tensor
@@ -594,11 +623,11 @@ contains
    subroutine get_gradient_array(self, name, values, error)
       !> The network, after `step` or `pull_back`
       class(array_network_type), intent(inout) :: self
-      !> As of `get_gradient_sp` of cnn_library_network
+      !> As of `get_gradient_sp` of cnn_library_typed_network
       character(len=*), intent(in) :: name
       !> Gradient with respect to that, is overwritten
       type(array_type), intent(in) :: values
-      !> As of `get_gradient_sp` of cnn_library_network
+      !> As of `get_gradient_sp` of cnn_library_typed_network
       type(error_type), allocatable, intent(out) :: error
       type(call_type) :: call
       type(tensor_type) :: tensor
@@ -676,7 +705,7 @@ contains
       call draw_masks(state%model, x, generator, error)
    end subroutine put_batch
 
-   !> An array in the network's memory: where it is, or its copy there
+   !> An array in the network's memory: where it is, or its copy there, of integers one of real numbers
    subroutine put(state, number, name, array, tensor, error)
       !> Of the network
       type(state_type), intent(inout) :: state
@@ -688,12 +717,19 @@ contains
       type(array_type), intent(in) :: array
       !> In the network's memory
       type(tensor_type), intent(out) :: tensor
-      !> Another kind or rank than it may have, or no memory
+      !> Another kind or rank than it may have, a number that the network's kind cannot hold, or no memory
       type(error_type), allocatable, intent(out) :: error
-      call check_kind(name, array, state%model, error)
+      type(array_type) :: converted
+      call check_kind(name, array, state%model, error, may_be_whole=.true.)
       if (allocated(error)) return
       tensor = array%tensor
-      if (array%on_device .or. state%model%backend%in_host_memory) return
+      if (is_whole(tensor%dtype)) then
+         call as_real(name, array, state%model%dtype, converted, error)
+         if (allocated(error)) return
+         tensor = converted%tensor
+      else if (array%on_device .or. state%model%backend%in_host_memory) then
+         return
+      end if
       associate (copy => state%staged(number), backend => state%model%backend)
          if (any(copy%extent /= tensor%extent)) then
             call backend%release(copy)
@@ -726,7 +762,7 @@ contains
       end if
    end subroutine to_caller
 
-   subroutine check_kind(name, array, model, error)
+   subroutine check_kind(name, array, model, error, may_be_whole)
       !> The array's, for messages
       character(len=*), intent(in) :: name
       !> The caller's
@@ -735,14 +771,21 @@ contains
       class(model_type), intent(in) :: model
       !> Another element type, another number of dimensions, or another memory
       type(error_type), allocatable, intent(out) :: error
+      !> Whether integers are taken, too
+      logical, intent(in), optional :: may_be_whole
+      logical :: is_taken
+      is_taken = array%tensor%dtype == model%dtype
+      if (present(may_be_whole)) is_taken = is_taken .or. (may_be_whole .and. is_whole(array%tensor%dtype))
       if (array%rank == 0 .and. .not. array%tensor%is_allocated()) then
          call fail(error, name//": a null pointer, expected an array")
       else if (array%rank < 1 .or. array%rank > size(array%tensor%extent)) then
          call fail(error, name//": a scalar or more than "//to_text(max_rank)//" dimensions, expected 1 to "// &
             & to_text(max_rank))
-      else if (array%tensor%dtype /= model%dtype) then
+      else if (.not. is_taken) then
          call fail(error, name//": "//dtype_name(array%tensor%dtype)//", expected the network's "// &
             & dtype_name(model%dtype))
+      else if (array%on_device .and. is_whole(array%tensor%dtype)) then
+         call fail(error, name//": "//dtype_name(array%tensor%dtype)//" on a device, expected it in host memory")
       else if (array%on_device .and. model%backend%in_host_memory) then
          call fail(error, name//": an array on a device, expected one in host memory, where the network is")
       else if (.not. array%tensor%is_allocated()) then

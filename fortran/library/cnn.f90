@@ -25,7 +25,7 @@ module cnn
    use cnn_library_inputs, only : inputs_type
    use cnn_library_layers, only : avg_pool2d, avg_pool3d, batch_norm2d, conv2d, conv3d, conv_transpose2d, &
       & conv_transpose3d, embedding, layer, layer_type, linear, max_pool2d, max_pool3d
-   use cnn_library_network, only : network_type
+   use cnn_library_typed_network, only : network_type
    use cnn_library_optimizers, only : adam, adamw, sgd
    use cnn_model_network, only : keep_after_relu, keep_all, keep_needed
    use cnn_optimizers_adam, only : adam_type

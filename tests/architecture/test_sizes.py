@@ -28,7 +28,7 @@ LONG_FILES = {
     "bridge/judge/diagnosis/search.py", "bridge/judge/oracle/bounded.py", "bridge/operations/losses.py",
     "bridge/operations/pointwise.py", "bridge/validate/self_test/healthy.py", "fortran/core/backend.f90",
     "fortran/cpu/backend.f90", "fortran/cuda/backend.f90", "fortran/io/fixture.f90",
-    "fortran/library/array_network.f90", "fortran/library/network.f90", "fortran/library/states.f90",
+    "fortran/library/array_network.f90", "fortran/library/states.f90",
     "fortran/model/graph.f90", "fortran/model/graph_memory.f90", "fortran/model/network.f90",
     "tests/helpers/cuda/stream_checks.py", "tests/judge/oracle/test_bounds.py", "tests/reference/test_reference.py",
 }

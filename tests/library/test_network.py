@@ -84,7 +84,26 @@ def test_every_number_is_that_of_python_from_c(tmp_path: Path) -> None:
         "1 optimizer sgd lr=1 lr=2: lr is there twice, expected once",
         "1 the name of the file is empty, expected one",
         "1 set_gradients: no gradients yet, call compute_gradients or pull_back first",
-        "1 model: layer twice has the attribute 'padding' twice, expected once"]
+        "1 model: layer twice has the attribute 'padding' twice, expected once",
+        "1 y: int64, expected the network's float32",
+        "1 x: int32 on a device, expected it in host memory",
+        "1 layer table (embedding): number 6 of its input is 7, expected a whole number from 0 to 4"]
+
+
+def test_integers_are_taken(tmp_path: Path) -> None:
+    """Words and classes, with the same bits as the same numbers that are real; what these cannot hold is said."""
+    check_integers(printed(compiled(PROGRAMS / "whole_numbers.f90", tmp_path, *SANITIZED)))
+
+
+def check_integers(said: list[str]) -> None:
+    assert said == [
+        "forward of int32:  0.0E+00", "forward of int64:  0.0E+00", "forward of float64:  0.0E+00", "losses:  0.0E+00",
+        "weights after a step:  0.0E+00", "pulled back:  0.0E+00", "gradients there: T",
+        "x: number 2 is 16777217, expected at most 16777216 in a network of float32",
+        "x: number 1 is -9007199254740993, expected at most 9007199254740992 in a network of float64",
+        "layer table (embedding): number 1 of its input is 12, expected a whole number from 0 to 10",
+        "packed:  0.0E+00", "input word: number 3 is 16777217, expected at most 16777216 in a network of float32",
+        "input word: the shape (2), expected (3)"]
 
 #: Of programs/gradients.f90
 IN_PARTS = [

@@ -57,10 +57,19 @@ def as_real(array: Any, dtype: str, model: Model) -> Any:
     >>> from bridge.operations import Embedding
     >>> as_real(np.array([3]), "float32", Model((Embedding("a", 5, 2),))).dtype
     dtype('float32')
+
+    Raises
+    ------
+    ArgumentError
+        Where one of them is too large to be one of these.
     """
     kind = str(getattr(array, "dtype", "")).removeprefix("torch.")
     if not kind.startswith(("int", "uint")) or not any(one.takes_whole_numbers for one in model.layers):
         return array
+    most = 2 ** (np.finfo(dtype).nmant + 1)
+    if math.prod(array.shape) and (array.max() > most or array.min() < -most):
+        raise ArgumentError(f"input: whole numbers from {array.min()} to {array.max()}, expected at most {most} in a "
+                            f"network of {dtype}")
     return array.to(_torch_dtype(dtype)) if hasattr(array, "to") else array.astype(dtype)
 
 

@@ -20,6 +20,44 @@ static void write_numbers(const char *path, const cnn_array *array, size_t count
    if (!file || fwrite(array->data, sizeof(float), count, file) != count || fclose(file) != 0) exit(1);
 }
 
+/* Integers of two kinds beside the same numbers as float32 */
+static void check_integers(void)
+{
+   int32_t words[] = {3, 0, 4, 1, 2, 3};
+   int64_t classes[18];
+   float real_words[6], real_classes[18], y[18], same[18], dy[18];
+   const int shape[] = {2, 3}, rows[] = {2, 3, 3};
+   double loss[3];
+   for (int i = 0; i < 6; i++) real_words[i] = (float)words[i];
+   for (int i = 0; i < 18; i++) {
+      dy[i] = (float)i;
+      classes[i] = i % 9 / 3 == i % 2;
+      real_classes[i] = (float)classes[i];
+   }
+   const cnn_array w = {words, shape, 2, CNN_INT32, 0}, c = {classes, rows, 3, CNN_INT64, 0};
+   const cnn_array rw = {real_words, shape, 2, CNN_FLOAT32, 0}, rc = {real_classes, rows, 3, CNN_FLOAT32, 0};
+   const cnn_array ys = {y, rows, 3, CNN_FLOAT32, 0}, others = {same, rows, 3, CNN_FLOAT32, 0};
+   const cnn_array dys = {dy, rows, 3, CNN_FLOAT32, 0};
+   cnn_network *net = cnn_new();
+   check(cnn_add(net, "table", "embedding", "num_embeddings=5 embedding_dim=3", NULL, message));
+   check(cnn_add(net, "by_class", "permute", "dims=0,2,1", NULL, message));
+   check(cnn_build(net, "cross_entropy class_indices=1", NULL, NULL, 3, message));
+   check(cnn_forward(net, &w, &ys, message));
+   check(cnn_forward(net, &rw, &others, message));
+   for (int i = 0; i < 18; i++) if (y[i] != same[i]) printf("integers: y differs at %d\n", i);
+   check(cnn_compute_gradients(net, &w, &c, &loss[0], message));
+   check(cnn_compute_gradients(net, &rw, &rc, &loss[1], message));
+   check(cnn_step(net, &w, &rc, "sgd lr=0.1", &loss[2], message));
+   if (loss[0] != loss[1] || loss[0] != loss[2]) printf("integers: the losses differ\n");
+   check(cnn_pull_back(net, &w, &dys, NULL, message));
+   printf("%d %s\n", cnn_forward(net, &w, &c, message), message);
+   const cnn_array there = {words, shape, 2, CNN_INT32, 1};
+   printf("%d %s\n", cnn_forward(net, &there, &ys, message), message);
+   words[5] = 7;
+   printf("%d %s\n", cnn_forward(net, &w, &ys, message), message);
+   cnn_free(net);
+}
+
 int main(int count, char **arguments)
 {
    enum { N = 3 * 8 * 10 };
@@ -92,6 +130,7 @@ int main(int count, char **arguments)
                  message));
    printf("%d %s\n", cnn_build(twice, NULL, NULL, NULL, 0, message), message);
    cnn_free(twice);
+   check_integers();
    cnn_free(net);
    cnn_free(again);
    cnn_free(NULL);
