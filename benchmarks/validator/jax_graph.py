@@ -66,6 +66,28 @@ def _gather_rows(node: Any, x: list[Array], given: Given) -> Array:
     return jnp.where((x[1] == node.padding_idx)[..., None], jax.lax.stop_gradient(rows), rows)
 
 
+def _recurrent(node: Any, x: list[Array], given: Given) -> Array:
+    """By `jax.lax.scan` over the times."""
+    def cell(state: tuple[Array, Array], z: Array) -> tuple[tuple[Array, Array], Array]:
+        h, c = state
+        product = _linear(node, [h], given)
+        if node.kind == "gru":
+            (r, u, n), (r_, u_, n_) = (jnp.split(one, 3, 1) for one in (z, product))
+            u = jax.nn.sigmoid(u + u_)
+            h = (1 - u) * jnp.tanh(n + jax.nn.sigmoid(r + r_) * n_) + u * h
+        elif node.kind == "rnn":
+            h = jax.nn.relu(z + product) if node.relu else jnp.tanh(z + product)
+        else:
+            i, f, g, o = jnp.split(z + product, 4, 1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    zero = jnp.zeros((x[0].shape[0], node.hidden_size), x[0].dtype)
+    _, y = jax.lax.scan(cell, (zero, zero), jnp.swapaxes(x[0], 0, 1), reverse=node.reverse)
+    return jnp.swapaxes(y, 0, 1)
+
+
 def _windows_of(length: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Where the windows of a mean of as many as wanted begin, and what they end before."""
     i = np.arange(size)
@@ -224,7 +246,7 @@ FORMULAS: dict[str, Formula] = {
     "conv_transpose3d": _conv_transpose,
     "dropout": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
     "dropout2d": lambda node, x, given: jnp.where(given["mask"] > 0.5, x[0] / (1 - node.p), 0.0),
-    "embedding": _embedding,
+    "embedding": _embedding, **dict.fromkeys(("gru", "lstm", "rnn"), _recurrent),
     "expand": lambda node, x, given: jnp.broadcast_to(x[0], node.output_shape(x[0].shape)),
     "flatten": lambda node, x, given: x[0].reshape((x[0].shape[0], -1)),
     "flip": lambda node, x, given: jnp.flip(x[0], node.dims),

@@ -31,6 +31,7 @@ from bridge.operations.rearrangement import (
     Slice,
     Transpose,
 )
+from bridge.operations.recurrence import Gru, Lstm, Rnn
 from bridge.operations.reductions import Reduction
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
@@ -192,5 +193,6 @@ WHOLE: dict[type[Operation], str] = {
     Slice: "which pixels it takes depends on the size of the whole image",
     IndexSelect: "which pixels it takes depends on the size of the whole image",
     **dict.fromkeys((Embedding, GatherRows), "it takes whole numbers, which are no pixels"),
+    **dict.fromkeys((Gru, Lstm, Rnn), "each time follows from all before it"),
     Parameter: "it has numbers for each pixel of the whole image",
     Expand: "it repeats the pixels of an image"}

@@ -34,6 +34,7 @@ from bridge.operations.rearrangement import (
     Slice,
     Transpose,
 )
+from bridge.operations.recurrence import Gru, Lstm, Rnn
 from bridge.operations.reductions import Amax, Amin, Max, Mean, Min, Sum
 from bridge.operations.resizing import (
     AdaptiveAvgPool2d,
@@ -67,6 +68,11 @@ def normal(rng: np.random.Generator, shape: Shape) -> Array:
 def positive(rng: np.random.Generator, shape: Shape) -> Array:
     """Draw numbers from 1/2 to 2."""
     return rng.uniform(0.5, 2.0, shape)
+
+
+def negative(rng: np.random.Generator, shape: Shape) -> Array:
+    """Draw numbers from -2 to -1/2."""
+    return -positive(rng, shape)
 
 
 def distinct(rng: np.random.Generator, shape: Shape) -> Array:
@@ -196,6 +202,9 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "global_avg_pool2d": (Setup(GlobalAvgPool2d("it"), (IMAGE,)),),
     "group_norm": (Setup(GroupNorm("it", 2, 4), (FEW,)),
                    Setup(GroupNorm("it", 2, 4, 0.01, False), (FEW,), about="no parameters")),
+    # Numbers for which outputs are so large that float32 shows what the weights, which multiply them, do
+    "gru": (Setup(Gru("it", 2), ((1, 2, 6),), negative),
+            Setup(Gru("it", 2, False, True), ((1, 2, 6),), negative, "reverse, no bias")),
     "index_select": (Setup(IndexSelect("it", -2, (2, 0, 1, 2, 2)), (IMAGE,)),),
     "interpolate": (
         Setup(Interpolate("it", 3, (3, 7)), ((1, 2, 4, 5),)),
@@ -210,6 +219,8 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "linear": (Setup(Linear("it", 16, 5), ((3, 16),)),
                Setup(Linear("it", 6, 5, bias=False), (IMAGE,), about="rows of images, no bias")),
     "log_softmax": (Setup(LogSoftmax("it"), (IMAGE,)), Setup(LogSoftmax("it", -1), (IMAGE,), about="columns")),
+    "lstm": (Setup(Lstm("it", 2), ((1, 2, 8),), positive),
+             Setup(Lstm("it", 2, False, True), ((1, 2, 8),), positive, "reverse, no bias")),
     "matmul": (Setup(Matmul("it", inputs=BOTH), ((2, 3, 4, 5), (2, 3, 5, 6))),),
     "max": (Setup(Max("it", (-3,)), ((2, 3, 4, 2),), distinct),
             Setup(Max("it", (2,), True), ((2, 3, 4, 2),), distinct, "keepdim")),
@@ -233,6 +244,8 @@ CASES: dict[str, tuple[Setup, ...]] = {
                 Setup(Reshape("it", (-1, 4), images=6), ((2, 4, 6, 8),), about="more images"),
                 Setup(Reshape("it", (8, 3), images=-2), ((4, 2, 6),), about="fewer images"),
                 Setup(Reshape("it", (4, 6, 8), fixed=True), ((2, 4, 6, 8),), about="of one shape")),
+    "rnn": (Setup(Rnn("it", 3), ((2, 4, 3),)), Setup(Rnn("it", 2, False, True), ((3, 3, 2),), about="reverse, no bias"),
+            Setup(Rnn("it", 4, relu=True), ((2, 3, 4),), about="relu")),
     "roll": (Setup(Roll("it", (1, -2), (2, -1)), (IMAGE,)),),
     "slice": (Setup(Slice("it", 2, 1, -1, 2), ((2, 3, 6, 4),)),
               Setup(Slice("it", -1, -3), ((2, 5),), about="to the end")),

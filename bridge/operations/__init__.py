@@ -14,6 +14,7 @@ from bridge.operations.pointwise import *
 from bridge.operations.pooling import *
 from bridge.operations.products import *
 from bridge.operations.rearrangement import *
+from bridge.operations.recurrence import *
 from bridge.operations.reductions import *
 from bridge.operations.resizing import *
 from bridge.operations.softmax import *

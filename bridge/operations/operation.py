@@ -37,6 +37,9 @@ class Operation:
         one: 3, an image (c, h, w); 1, a vector; 0, any. None: it takes none, or counts its dimensions otherwise
     has_mask : it takes 0 and 1 of `mask_shape` with each batch, which the formulas find among the parameters as
         ``mask``
+    follows_itself : a part of its output follows from another part. Where these are known, the formulas find a
+        program's own output among the parameters as ``output``, and its own gradient of the first input as
+        ``input_gradient``
     without_gradient : numbers of the inputs that it gives no gradient back: it takes nothing of them but the number of
         images, or they are whole numbers that choose something (`takes_whole_numbers`)
     """
@@ -49,6 +52,7 @@ class Operation:
     has_mask: ClassVar[bool] = False
     without_gradient: ClassVar[tuple[int, ...]] = ()
     takes_whole_numbers: ClassVar[bool] = False
+    follows_itself: ClassVar[bool] = False
 
     def check(self) -> None:
         """Refuse hyperparameters that do not fit together.

@@ -100,6 +100,16 @@ def _bell(z: Number) -> Number:
     return e / ((1.0 + e) * (1.0 + e))
 
 
+def slope_of_sigmoid(y: Number, z: Number) -> Number:
+    """Return the derivative of the sigmoid y of z: ``y * (1 - y)``, or the same from z."""
+    return (y * (1.0 - y)).or_as(y - y * y).or_as(_bell(z))
+
+
+def slope_of_tanh(y: Number, z: Number) -> Number:
+    """Return the derivative of the tangent y of z: ``1 - y*y``, or ``1 / cosh(z)**2``."""
+    return (1.0 - y * y).or_as((1.0 - y) * (1.0 + y)).or_as(_bell(z * 2.0) * 4.0)
+
+
 @dataclass(frozen=True)
 class Elu(Pointwise):
     """``z`` where it is positive, else ``alpha * (exp(z) - 1)``.
@@ -307,8 +317,7 @@ class Sigmoid(Pointwise):
 
     def gradient(self, dy: Number, z: Number) -> Number:
         """Return ``dy * y * (1 - y)`` from the output y, or the same from z."""
-        y = z.sigmoid()
-        return (dy * (y * (1.0 - y)).or_as(y - y * y).or_as(_bell(z))).or_as(_by_square(dy, z))
+        return (dy * slope_of_sigmoid(z.sigmoid(), z)).or_as(_by_square(dy, z))
 
 
 @dataclass(frozen=True)
@@ -343,8 +352,7 @@ class Tanh(Pointwise):
 
     def gradient(self, dy: Number, z: Number) -> Number:
         """Return ``dy * (1 - y*y)`` from the output y, or ``dy / cosh(z)**2``."""
-        y = z.tanh()
-        return dy * (1.0 - y * y).or_as((1.0 - y) * (1.0 + y)).or_as(_bell(z * 2.0) * 4.0)
+        return dy * slope_of_tanh(z.tanh(), z)
 
 
 @dataclass(frozen=True)

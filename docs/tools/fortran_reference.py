@@ -74,7 +74,7 @@ def pages(root: Path, folder: Path, ford: Sequence[str]) -> dict[str, str]:
         shutil.copy(root / "fortran" / name, folder / "sources" / name.replace("/", "_"))
     subprocess.run([sys.executable, root / "fortran/from_table/write.py", folder / "written"], check=True)
     for name in WRITTEN:
-        shutil.copy(folder / "written" / name, folder / "sources")
+        shutil.copy(folder / "written" / name, folder / "sources" / f"library_{name}")
     (folder / "project.md").write_text(PROJECT, encoding="utf-8")
     done = subprocess.run([*ford, "project.md"], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -29,6 +29,7 @@ from reference.network.layers import (
     Multiply,
     Parameter,
     Permute,
+    Recurrent,
     Reduce,
     Reshape,
     Roll,
@@ -140,6 +141,11 @@ def _embedding(name: str, layer: Any) -> tuple[str, Hyperparameters]:
     _only(name, layer, max_norm=None, scale_grad_by_freq=False)
     found = {"num_embeddings": layer.num_embeddings, "embedding_dim": layer.embedding_dim}
     return "embedding", found if layer.padding_idx is None else found | {"padding_idx": layer.padding_idx}
+
+
+def _recurrent(name: str, layer: Recurrent) -> tuple[str, Hyperparameters]:
+    found = {"hidden_size": layer.hidden_size, "bias": int(layer.bias is not None), "reverse": int(layer.reverse)}
+    return layer.kind, found | ({"relu": int(layer.relu)} if layer.kind == "rnn" else {})
 
 
 def _gather_rows(_: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -349,6 +355,7 @@ _LAYERS: Mapping[type, Describe] = {
     Expand: lambda _, layer: ("expand", {"shape": list(layer.shape)}),
     Parameter: lambda _, layer: ("parameter", {"shape": list(layer.shape)}),
     nn.Embedding: _embedding, Embedding: _embedding, GatherRows: _gather_rows,
+    Recurrent: _recurrent,
     IndexSelect: lambda _, layer: ("index_select", {"dim": layer.dim, "indices": list(layer.indices)}),
     Reduce: _reduce,
     Add: lambda *_: ("add", {}),

@@ -263,6 +263,45 @@ class GatherRows(nn.Module):
         return torch.where(at == self.padding_idx, found.detach(), found).reshape(*x.shape, table.shape[2])
 
 
+#: Of recurrent layers by their type
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+class Recurrent(nn.Module):
+    """One direction of one layer of torch's `LSTM`, `GRU` or `RNN`, of what its weight_ih and bias_ih make of its input
+    (n, times, gates * hidden_size); the last time comes first where it is the `reverse` one.
+    """
+
+    def __init__(self, kind: str, hidden_size: int, bias: bool = True, reverse: bool = False, relu: bool = False
+                 ) -> None:
+        super().__init__()
+        self.kind, self.hidden_size, self.reverse, self.relu = kind, hidden_size, reverse, relu
+        count = GATES[kind] * hidden_size
+        self.weight = nn.Parameter(torch.zeros(count, hidden_size))
+        self.bias = nn.Parameter(torch.zeros(count)) if bias else None
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        h = c = z.new_zeros(z.shape[0], self.hidden_size)
+        found = []
+        for t in reversed(range(z.shape[1])) if self.reverse else range(z.shape[1]):
+            h, c = self._cell(z[:, t], functional.linear(h, self.weight, self.bias), h, c)
+            found.append(h)
+        return torch.stack(found[::-1] if self.reverse else found, 1)
+
+    def _cell(self, z: torch.Tensor, product: torch.Tensor, h: torch.Tensor, c: torch.Tensor
+              ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output and state of a time."""
+        if self.kind == "gru":
+            (r, u, n), (r_, u_, n_) = z.chunk(3, 1), product.chunk(3, 1)
+            n = (n + (r + r_).sigmoid() * n_).tanh()
+            return n + (u + u_).sigmoid() * (h - n), c
+        if self.kind == "rnn":
+            return (z + product).relu() if self.relu else (z + product).tanh(), c
+        i, f, g, o = (z + product).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+
+
 class Reduce(nn.Module):
     """One number of all along some dimensions: what a method of tensors gives, or of two things the first."""
 

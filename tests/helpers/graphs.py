@@ -143,7 +143,8 @@ def true_step(case: Case, found: Tensors) -> dict[str, tuple[Bounded, Bounded]]:
         return found.get(name)
 
     parameters = {name: array.astype(np.float64) for name, array in case.parameters.items()}
-    step = GraphStep(case.graph, case.loss, parameters, Arithmetic(total_roundoff(case.precision)), visit)
+    step = GraphStep(case.graph, case.loss, parameters, Arithmetic(total_roundoff(case.precision)), visit,
+                     peek=found.get)
     step.run(case.x.astype(np.float64), case.target.astype(np.float64))
     return seen
 

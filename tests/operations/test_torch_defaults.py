@@ -26,7 +26,7 @@ LAYER = {"avg_pool2d": nn.AvgPool2d, "avg_pool3d": nn.AvgPool3d, "conv3d": nn.Co
          "conv_transpose3d": nn.ConvTranspose3d, "max_pool3d": nn.MaxPool3d, "upsample_trilinear3d": nn.Upsample,
          "batch_norm2d": nn.BatchNorm2d, "conv2d": nn.Conv2d,
          "conv_transpose2d": nn.ConvTranspose2d, "elu": nn.ELU, "embedding": nn.Embedding,
-         "group_norm": nn.GroupNorm, "layer_norm": nn.LayerNorm,
+         "group_norm": nn.GroupNorm, "layer_norm": nn.LayerNorm, **dict.fromkeys(("gru", "lstm", "rnn"), nn.RNNBase),
          "leaky_relu": nn.LeakyReLU, "linear": nn.Linear, "max_pool2d": nn.MaxPool2d, "prelu": nn.PReLU,
          "softplus": nn.Softplus, "upsample_bilinear2d": nn.Upsample}
 SCHEDULE = {"step": lr_scheduler.StepLR, "cosine": lr_scheduler.CosineAnnealingLR, "one_cycle": lr_scheduler.OneCycleLR}
@@ -38,6 +38,8 @@ SAME = {"mean": True, None: 1.0}
 OTHER = {
     ("avg_pool2d", "divisor_override"): "files have 0 for None",
     ("embedding", "padding_idx"): "files have -1 for None",
+    **{(kind, "reverse"): "torch has both directions in one layer" for kind in ("gru", "lstm", "rnn")},
+    ("rnn", "relu"): "torch has a text, nonlinearity",
     ("batch_norm2d", "track_running_stats"): "a file without state; from_torch reads what the module has",
     ("batch_norm2d", "training"): "a mode of the module",
     ("cross_entropy", "class_indices"): "torch tells by the target's type",

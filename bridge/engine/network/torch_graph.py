@@ -325,6 +325,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "flatten": lambda a: _nn().Flatten(),
     "gather_rows": lambda a: _layers().GatherRows(a.padding_idx),
     "global_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(1),
+    "gru": lambda a: _layers().Recurrent("gru", a.hidden_size, a.bias, a.reverse),
     "group_norm": lambda a: _nn().GroupNorm(a.num_groups, a.num_channels, a.eps, a.affine),
     "index_select": lambda a: _layers().IndexSelect(a.dim, a.indices),
     "interpolate": lambda a: _nn().Upsample(
@@ -332,6 +333,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
         a.align_corners if a.degree else None),
     "layer_norm": lambda a: _nn().LayerNorm(a.normalized_shape, a.eps, a.elementwise_affine, a.bias),
     "linear": lambda a: _nn().Linear(a.in_features, a.out_features, a.bias),
+    "lstm": lambda a: _layers().Recurrent("lstm", a.hidden_size, a.bias, a.reverse),
     "log_softmax": lambda a: _nn().LogSoftmax(a.dim),
     "max_pool2d": lambda a: _nn().MaxPool2d(a.kernel_size, a.stride, a.padding, a.dilation, ceil_mode=a.ceil_mode),
     "max_pool3d": lambda a: _nn().MaxPool3d(a.kernel_size, a.stride, a.padding),
@@ -340,6 +342,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "pixel_unshuffle": lambda a: _nn().PixelUnshuffle(a.downscale_factor),
     "prelu": lambda a: _nn().PReLU(a.num_parameters),
     "reflection_pad2d": lambda a: _nn().ReflectionPad2d(a.padding),
+    "rnn": lambda a: _layers().Recurrent("rnn", a.hidden_size, a.bias, a.reverse, a.relu),
     "reshape": lambda a: _layers().Reshape(a.shape, a.fixed, a.images),
     "replication_pad2d": lambda a: _nn().ReplicationPad2d(a.padding),
     "softmax": lambda a: _nn().Softmax(a.dim),

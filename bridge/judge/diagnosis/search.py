@@ -64,6 +64,8 @@ RULES_OF_UPDATES, HALF = {"adam", "momentum", "weight_decay", "learning_rate", "
 ALTERING = 20.0
 #: Seconds for the search of two faults; with what is tried before them less than a tensor gets of the usual time
 TWO_FAULTS = 20.0
+#: Pairs of faults that are kept
+PAIRS = 16
 #: Faults that strike all elements alike, or whose part is said better by what is there; and those of where pixels are,
 #: which in a few rows or columns are others by chance
 ANYWHERE = ("precision", "naive_sum", "stale")
@@ -365,7 +367,7 @@ class Search:
 
     def _twice(self, first: list[Hypothesis]) -> None:
         """A second fault of the operation on top of a simple first one."""
-        nearest, done = math.inf, set()
+        nearest, done, first_pair = math.inf, set(), len(self.tried)
         for base in [base for base in first if isinstance(base.operation, type(self.case.right))]:
             if self.late or nearest <= self.limit:
                 return
@@ -378,6 +380,9 @@ class Search:
                     done.add(pair)
                     self._try([both])
                     nearest = min(nearest, self.tried[-1].t)
+                    if len(self.tried) > first_pair + 2 * PAIRS:
+                        # There are thousands, each with tensors of its own
+                        self.tried[first_pair:] = sorted(self.tried[first_pair:], key=lambda one: one.t)[:PAIRS]
 
     def _try(self, hypotheses: Iterable[Hypothesis]) -> None:
         for one in hypotheses:

@@ -86,8 +86,13 @@ def walk(pair: FilePair, step: int, weights: Parameters, look: Look, *, sums: Lo
     def visit(name: str, truth: Bounded, local: Bounded | None, /) -> Array | None:
         return look(name, _truth(truth), None if local is None else _truth(local), None)
 
+    def peek(name: str) -> Array | None:
+        path = f"steps/{step}/{name}"
+        found = pair.candidate.read(path, pair.shapes[name], None) if pair.candidate.has(path) else None
+        return found if found is not None and np.isfinite(found).all() else None
+
     known = weights | pair.state(step) | pair.masks(step)
-    one = GraphStep(pair.model.graph, pair.model.criterion, known, pair.arithmetic, visit, sums)
+    one = GraphStep(pair.model.graph, pair.model.criterion, known, pair.arithmetic, visit, sums, peek)
     one.run(pair.batch(step, "input"), pair.batch(step, "target"))
     if done:
         done(pair.batch_shape[0])

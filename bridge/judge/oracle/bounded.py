@@ -470,6 +470,22 @@ class Bounded:
         added = np.maximum(scatter(np.ones(self.shape)) * terms - 1, 0)
         return self._summed(scatter(self.value), scatter(np.abs(self.value)), scatter(self.error), added)
 
+    @primitive
+    def carried(self, factors: Bounded, backwards: bool = False, first: Bounded | None = None) -> Bounded:
+        """Return c(t) = x(t) + f(t) * c(t - 1) of each index t of the second axis, or from behind, with c(t + 1).
+
+        `first` is the number before the first one, 0 where it is not given, of one index.
+
+        >>> x = Bounded(np.array([[1.0, 1.0, 1.0]]), 0.0, Arithmetic(2.0**-24))
+        >>> x.carried(x * 0.5).value, x.carried(x * 0.5, backwards=True).value[0, 0]
+        (array([[1.  , 1.5 , 1.75]]), np.float64(1.75))
+        """
+        found: list[Bounded] = []
+        for t in reversed(range(self.shape[1])) if backwards else range(self.shape[1]):
+            now, before = self[:, t:t + 1], found[-1] if found else first
+            found.append(now if before is None else now + factors[:, t:t + 1] * before)
+        return found[0].concatenated(found[1:], 1) if not backwards else found[-1].concatenated(found[-2::-1], 1)
+
     # Sums of products
 
     @primitive

@@ -28,6 +28,8 @@ from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
 
 Array = np.ndarray
+Named = Mapping[str, Bounded]
+NOTHING: Named = {}
 
 #: Operations that add what they are given
 SUMS = (Add, Subtract)
@@ -62,9 +64,16 @@ class FromOwn:
         self.parameters = parameters if isinstance(node, PRODUCTS) else {
             name: one if name == "mask" else in_use(one) for name, one in parameters.items()}
 
-    def forward(self, given: Sequence[Bounded], terms: Sequence[Array | float] = ()) -> Bounded:
-        """Return the output; `terms` as `last_term` has them, of those whose outputs are given."""
-        ways = self._ways(given, terms if isinstance(self._node, SUMS) else ())
+    def forward(self, given: Sequence[Bounded], terms: Sequence[Array | float] = (), of_itself: Named = NOTHING
+                ) -> Bounded:
+        """Return the output.
+
+        Parameters
+        ----------
+        terms : as `last_term` has them, of those whose outputs are given
+        of_itself : what of the operation's own output and gradient is known, by the names that formulas have for it
+        """
+        ways = self._ways(given, terms if isinstance(self._node, SUMS) else (), of_itself)
         found = _less_exact(made := [self._node.forward(own, parameters) for own, parameters in ways])
         if isinstance(self._node, SUMS):
             # What cancels is no copy
@@ -94,19 +103,22 @@ class FromOwn:
         found = [self._node.new_state(own, parameters) for own, parameters in self._ways(given)]
         return {name: _less_exact([one[name] for one in found]) for name in found[0]}
 
-    def backward(self, dy: Bounded, given: Sequence[Bounded]) -> Gradients:
-        """Return the gradients with respect to inputs and parameters."""
-        found = [self._node.backward(own[0], own[1:], parameters) for own, parameters in self._ways([dy, *given])]
+    def backward(self, dy: Bounded, given: Sequence[Bounded], of_itself: Named = NOTHING) -> Gradients:
+        """Return the gradients with respect to inputs and parameters; `of_itself` as of `forward`."""
+        found = [self._node.backward(own[0], own[1:], parameters)
+                 for own, parameters in self._ways([dy, *given], of_itself=of_itself)]
         inputs, learned = zip(*found, strict=True)
         return ([_less_exact(one) for one in zip(*inputs, strict=True)],
                 {name: _less_exact([one[name] for one in learned]) for name in learned[0]})
 
-    def _ways(self, own: Sequence[Bounded], terms: Sequence[Array | float] = ()
-              ) -> Iterator[tuple[Sequence[Bounded], Mapping[str, Bounded]]]:
+    def _ways(self, own: Sequence[Bounded], terms: Sequence[Array | float] = (), of_itself: Named = NOTHING
+              ) -> Iterator[tuple[Sequence[Bounded], Named]]:
         """What is written, and where that may be another thing, what is in use."""
-        yield own, self._written
+        yield own, {**self._written, **of_itself}
         if not isinstance(self._node, PRODUCTS) and own[0].arithmetic.u:
-            yield [in_use(*pair) for pair in zip(own, terms or [0.0] * len(own), strict=True)], self.parameters
+            used = {name: in_use(one) for name, one in of_itself.items()}
+            yield ([in_use(*pair) for pair in zip(own, terms or [0.0] * len(own), strict=True)],
+                   {**self.parameters, **used})
 
 
 def _less_exact(found: Sequence[Bounded]) -> Bounded:

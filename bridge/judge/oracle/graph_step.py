@@ -8,7 +8,7 @@ with nothing but the rounding of that operation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from bridge.operations.losses import Loss, MeanSquaredError
 from bridge.operations.operation import Operation
 
 Array = np.ndarray
+Peek = Callable[[str], Array | None]
 #: In place of a tensor of the candidate that nothing can be computed from
 UNUSABLE = np.array(np.nan)
 
@@ -90,12 +91,14 @@ class GraphStep:
         ``grads/<node>/output``, ``grads/<node>/<parameter>`` and
         ``grads/input`` in data-flow order
     visit_sums : receives the sums of gradients that operations choose a place for
+    peek : gives a tensor of the candidate by its name before it is visited, None where its file lacks it or it is not
+        finite: an operation that follows itself is replayed from its own output
     """
 
     def __init__(self, graph: Graph, loss: Loss, parameters: Mapping[str, Array], arithmetic: Arithmetic,
-                 visit: Visitor, visit_sums: SumsVisitor | None = None) -> None:
+                 visit: Visitor, visit_sums: SumsVisitor | None = None, peek: Peek = lambda name: None) -> None:
         self._graph, self._loss, self._arithmetic = graph, loss, arithmetic
-        self._visit, self._visit_sums = visit, visit_sums
+        self._visit, self._visit_sums, self._peek = visit, visit_sums, peek
         self._own = {
             node.name: FromOwn(node, {
                 name: self._exact(parameters[f"{node.name}/{name}"])
@@ -135,7 +138,8 @@ class GraphStep:
             local = None
             if own is not None:
                 same = _nothing_new(given)
-                local = _lacking(truth if same else replay.forward(own, [one.term for one in given]), given)
+                itself = {} if same else self._of_itself(node, "forward")
+                local = _lacking(truth if same else replay.forward(own, [one.term for one in given], itself), given)
             flow = flows[node.name] = self._seen(f"forward/{node.name}", truth, local, given)
             if own is not None and not flow.is_oracles:
                 flow.term = replay.last_term(own, len(truth.shape))
@@ -146,6 +150,19 @@ class GraphStep:
                     local = None if own is None else _lacking(own_new[name], given)
                     self._visit(f"state/{node.name}/{name}", state, local)
         return flows
+
+    def _of_itself(self, node: Operation, which: str) -> dict[str, Bounded]:
+        """The candidate's own output and gradient of the input, where the operation follows itself; the latter is that
+        of the operation before, if nothing else takes its output.
+        """
+        if not node.follows_itself:
+            return {}
+        paths = {"output": f"forward/{node.name}"}
+        before = node.inputs[0]
+        if which == "both" and sum(one.inputs.count(before) for one in self._graph.nodes) == 1:
+            paths["input_gradient"] = "grads/input" if before == INPUT else f"grads/{before}/output"
+        known = {name: self._peek(path) for name, path in paths.items()}
+        return {name: self._exact(one) for name, one in known.items() if one is not None}
 
     def _backward(self, flows: dict[str, _Flow], target: Bounded) -> None:
         last = flows[self._graph.nodes[-1].name]
@@ -191,7 +208,7 @@ class GraphStep:
         truth = node.backward(dy.truth, [one.truth for one in given[1:]], replay.parameters)
         own, local = _known(given), None
         if own is not None:
-            local = truth if _nothing_new(given) else replay.backward(own[0], own[1:])
+            local = truth if _nothing_new(given) else replay.backward(own[0], own[1:], self._of_itself(node, "both"))
         for name, gradient in truth[1].items():
             # Where its terms are in the file, that says more
             if name == "bias" and (own is None or any(one.lacking for one in own)):

@@ -6,11 +6,12 @@ module cnn_cuda_operations_primitives
    use cnn_core_axes, only : axes_type, most_tensors, moves
    use cnn_core_calls, only : add_bias_call, avg_pool_backward_call, avg_pool_call, batch_norm_backward_call, &
       & batch_norm_call, combine_backward_call, combine_call, extreme_backward_call, extreme_call, &
-      & from_channels_call, gather_rows_backward_call, gather_rows_call, interpolate_backward_call, interpolate_call, &
+      & from_channels_call, gather_rows_backward_call, gather_rows_call, gru_cell_backward_call, gru_cell_call, &
+      & interpolate_backward_call, interpolate_call, lstm_cell_backward_call, lstm_cell_call, lstm_gates_call, &
       & matmul_call, max_pool_backward_call, max_pool_call, move_call, primitive_type, &
-      & resample_backward_call, resample_call, row_norm_backward_call, row_norm_call, softmax_backward_call, &
-      & softmax_call, spline_backward_call, spline_call, spline_gradients_call, spread_call, sum_to_call, &
-      & to_channels_call, unpack
+      & resample_backward_call, resample_call, rnn_cell_backward_call, rnn_cell_call, row_norm_backward_call, &
+      & row_norm_call, softmax_backward_call, softmax_call, spline_backward_call, spline_call, spline_gradients_call, &
+      & spread_call, sum_to_call, times_before_call, to_channels_call, unpack
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : dp, i8
    use cnn_core_tensor, only : tensor_type
@@ -94,7 +95,7 @@ contains
       integer(i8) :: n
       call unpack(primitive, name, t, integers, reals)
       n = t(size(t))%count()
-      allocate (extents(0))
+      extents = times_in(primitive)
       select type (p => primitive)
        type is (add_bias_call)
          extents = channels_of(p%to)
@@ -132,6 +133,45 @@ contains
       end select
       call launch(device, name, n, t, [extents, settings_of(primitive, integers)], reals, error)
    end subroutine compute_elements
+
+   !> Of recurrent layers: numbers of a state, times, and, where shifts may be given, whether they are; else nothing
+   function times_in(primitive) result(extents)
+      !> The call
+      class(primitive_type), intent(in) :: primitive
+      integer(i8), allocatable :: extents(:)
+      select type (p => primitive)
+       type is (lstm_cell_call)
+         extents = of(p%y, p%bias)
+       type is (lstm_gates_call)
+         extents = of(p%states, p%bias)
+       type is (lstm_cell_backward_call)
+         extents = of(p%states)
+       type is (gru_cell_call)
+         extents = of(p%y, p%bias)
+       type is (gru_cell_backward_call)
+         extents = of(p%before, p%bias)
+       type is (rnn_cell_call)
+         extents = of(p%y, p%bias)
+       type is (rnn_cell_backward_call)
+         extents = of(p%y)
+       type is (times_before_call)
+         extents = of(p%y)
+       class default
+         allocate (extents(0))
+      end select
+
+   contains
+
+      function of(tensor, bias)
+         !> Of all times
+         type(tensor_type), intent(in) :: tensor
+         !> Shifts of gates, or empty
+         type(tensor_type), intent(in), optional :: bias
+         integer(i8), allocatable :: of(:)
+         of = int(tensor%extent(:2), i8)
+         if (present(bias)) of = [of, merge(1_i8, 0_i8, bias%is_allocated())]
+      end function of
+   end function times_in
 
    !> The integers that a kernel takes behind extents
    function settings_of(primitive, integers) result(settings)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from reference.network.aten import image_axis, operand_weights, shared
+from reference.network.aten import image_axis, operand_weights, recurrence, shared
 from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only
 
@@ -43,6 +43,8 @@ class Calls:
         UnsupportedError
             If exchange files have no such operation.
         """
+        if plain_name(node) in recurrence.RULES:
+            return recurrence.RULES[plain_name(node)](self._w, *args, **kwargs)
         if plain_name(node) == "embedding" and isinstance(args[1], Tensor):
             return operand_weights.embedding(self._w, *args, **kwargs)
         if self._shares(node, args, kwargs):

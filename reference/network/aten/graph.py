@@ -20,7 +20,7 @@ import torch
 from torch import fx, nn
 
 from reference.errors import InputError, one_line, own_line
-from reference.network.aten import image_axis, shared
+from reference.network.aten import image_axis, recurrence, shared
 from reference.network.aten.calls import Calls, check_rank, check_type, functional, name_of, plain_name, silence
 from reference.network.aten.foreign import Expression, expressed, running_statistics, written
 from reference.network.aten.rules import rule_of
@@ -237,6 +237,7 @@ class _Reader:
                 pass
         if found is None and node.users:
             self._obstacle(node, f"{name_of(node.args[0])}, of whose outputs number {number} is taken")  # type: ignore[arg-type]
+            return
         self._values[node] = found
 
     def _written(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
@@ -290,6 +291,9 @@ class _Reader:
         name = re.sub(r"[^A-Za-z0-9_]", "_", node.name).rstrip("_") or "layer"
         if not path:
             return name
+        if plain_name(node) in recurrence.RULES:
+            # The module makes its first state, too
+            return path
         return path if self._calls[path] == 1 else f"{path}.{name}"
 
     def _obstacle(self, node: fx.Node, what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bridge.gradcheck.cases import CASES
 from bridge.operations import (
+    OPERATIONS,
     Add,
     Affine,
     Clip,
@@ -49,6 +50,9 @@ FITTING: dict[str, list[Operation]] = {
                     GatherRows("it", inputs=("table", "numbers"))],
     "parameter": [Parameter("it", (4, 16, 16), inputs=("input",)), Add("sum", inputs=("first", "it"))],
     "spline": [Spline("it", 16, 5, 6, 2, -0.8, 1.0)],
+    # Images of 4 channels as 4 times
+    **{kind: [Reshape("times", (4, 256)), Linear("gates", 256, OPERATIONS[kind].gates * 3), OPERATIONS[kind]("it", 3)]
+       for kind in rows("recurrence")},
     # Images of 16 by 16 as volumes
     **{kind: [Reshape("volume", (4, 4, 8, 8)), CASES[kind][0].node] for kind in rows("volumes")}}
 #: What stands behind the convolution
@@ -58,7 +62,7 @@ NETWORKS: dict[str, list[Operation]] = {
 #: every device has
 FIXTURES: dict[str, list[Operation]] = {
     "amin": [*NETWORKS["amin"], Flatten("last")], "max": [*NETWORKS["max"], Flatten("last")],
-    **{kind: [*NETWORKS[kind], Flatten("last")] for kind in rows("volumes")},
+    **{kind: [*NETWORKS[kind], Flatten("last")] for kind in (*rows("volumes"), *rows("recurrence"))},
     "conv_transpose2d": [CASES["conv_transpose2d"][0].node], "mean": [Mean("it", (2,), True)]}
 
 

@@ -34,7 +34,7 @@ WORDS = {
     "scattered": "the sum of {0}",
     "__neg__": "-{0}", "__abs__": "|{0}|", "sqrt": "sqrt({0})", "exp": "exp({0})", "expm1": "expm1({0})",
     "log": "log({0})", "log1p": "log1p({0})", "erf": "erf({0})", "tanh": "tanh({0})", "sigmoid": "sigmoid({0})",
-    "sin": "sin({0})", "cos": "cos({0})",
+    "carried": "{0} and what of it is carried on", "sin": "sin({0})", "cos": "cos({0})",
     "max": "the largest of {0}", "where_max": "the place of the largest of {0}", "__matmul__": "{0} @ {1}",
     "clipped": "{0}, clipped", "__gt__": "{0} > {1}", "resized": "{0}, resampled",
 }

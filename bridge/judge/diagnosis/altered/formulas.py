@@ -20,6 +20,7 @@ from bridge.judge.diagnosis.altered.others import (
     along_other_axes,
     by_running_statistics,
     fits,
+    in_other_gates,
     in_other_orders,
     of_another_input,
     of_another_output,
@@ -44,6 +45,8 @@ FAMILIES = {"arithmetic": "joined", "joins": "joined", "normalization": "statist
 #: Those of single operations, by their kind; and of all others
 OF_KINDS = {"leaky_relu": "leaky", "prelu": "leaky", "mean": "count", "sum": "count", **dict.fromkeys(
     ("zero_pad2d", "reflection_pad2d", "replication_pad2d"), "padding_mode")}
+#: What is known of an operation that follows itself
+OF_ITSELF = {"output": "the output of the time before", "input_gradient": "the gradient of the time behind"}
 OF_OPERATIONS = frozenset({*FAMILIES.values(), *OF_KINDS.values(), "activation"})
 
 
@@ -104,13 +107,14 @@ class Evaluated:
                 yield "in_out_swapped" if exchanged else key, f"{name} {what}", right.replaced(inputs=inputs)
         for name, w in right.parameters.items():
             for number in (1.0, 0.0):
-                words = f"{right.node.kind} without the {name}, as if it were {number:g}"
+                words = f"{right.node.kind} without {_called(name)}, as if it were {number:g}"
                 yield "bias" if (name, number) == ("bias", 0) else "factor", words, right.with_operand(
                     name, partial(np.full_like, fill_value=number))
             groups = getattr(right.node, "groups", 1)
             # A mask is of images, as what it is multiplied by
-            for key, what, change in (*changes(w.shape, name != "mask"), *in_memory(w.shape, groups)):
-                yield _of_weight(key, what, w.ndim), f"the {name} {what}", right.with_operand(name, change)
+            of_images = name == "mask" or name in OF_ITSELF
+            for key, what, change in (*changes(w.shape, not of_images), *in_memory(w.shape, groups)):
+                yield _of_weight(key, what, w.ndim), f"{_called(name)} {what}", right.with_operand(name, change)
         if right.dy is not None:
             for key, what, change in changes(right.dy.value.shape):
                 yield key, f"dy {what}", right.replaced(dy=_changed(right.dy, change))
@@ -134,7 +138,8 @@ class Evaluated:
         shapes = [one.value.shape for one in right.inputs]
         # In the place of an operation that keeps the shape there may be none
         keeps = owner.output_shape(*shapes) == shapes[0] and not (right.state or isinstance(right.gradient, str))
-        for words, other in itertools.chain(made, of_another_input(owner), in_other_orders(owner, shapes),
+        for words, other in itertools.chain(made, in_other_gates(owner), of_another_input(owner),
+                                            in_other_orders(owner, shapes),
                                             along_other_axes(owner, shapes[0]), with_state_twice(owner)):
             known = right.state in other.new_state_shapes() if right.state else keeps or not words.startswith(OF_SHAPE)
             if known and fits(other, owner, shapes):
@@ -176,7 +181,7 @@ class Evaluated:
             return [("the output", right.y.value.shape), ("the target", right.target.shape)]
         dy = [] if right.dy is None else [("dy", right.dy.value.shape)]
         inputs = [(name, one.value.shape) for name, one in zip(_names(right), right.inputs, strict=True)]
-        return [*dy, *inputs, *((f"the {name}", w.shape) for name, w in right.parameters.items())]
+        return [*dy, *inputs, *((_called(name), w.shape) for name, w in right.parameters.items())]
 
     def _evaluate(self) -> bounded.Bounded:
         """The formula itself, of operands that have names."""
@@ -188,7 +193,7 @@ class Evaluated:
             return loss
         inputs = [bounded.Bounded(one.value, 0.0, exact).named(name)
                   for one, name in zip(right.inputs, _names(right), strict=True)]
-        parameters = {name: bounded.Bounded(w, 0.0, exact).named(f"the {name}")
+        parameters = {name: bounded.Bounded(w, 0.0, exact).named(_called(name))
                       for name, w in right.parameters.items()}
         found: bounded.Bounded
         if right.state:
@@ -292,6 +297,11 @@ def _of_weight(key: str, what: str, rank: int) -> str:
         return "in_out_swapped" if "exchanged" in what else key
     return "kernel_flipped" if "reverse" in what and rank > 2 else "taps_transposed" if (
         "exchanged" in what and rank > 2) else key
+
+
+def _called(name: str) -> str:
+    """What a parameter is called, or what is known of the operation itself."""
+    return OF_ITSELF.get(name, f"the {name}")
 
 
 def _names(right: Formula) -> list[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -215,3 +216,20 @@ def _assigned(*, last: bool) -> Callable[..., Any]:
         return x.moved(store)
 
     return change
+
+
+@alters("carried")
+def carried(call: Call, extents: Extents) -> Alterations:
+    """Yield recurrences that carry something else from time to time."""
+    what, factors = call.first.label, call.operands[1].label
+
+    def of(change: Callable[[Bounded], Bounded]) -> Callable[..., Any]:
+        return lambda method, x, f, *rest, **named: method(x, change(f), *rest, **named)
+
+    yield Alteration("factor", f"{what} is added up over all times without {factors}", of(lambda f: f * 0.0 + 1.0))
+    yield Alteration("term", f"{what} is that of its own time alone, and nothing of the time before is added",
+                     of(lambda f: f * 0.0))
+    for by, where in ((-1, "before"), (1, "behind")):
+        yield Alteration("index", f"{factors} is that of the time {where}", of(partial(shifted, axis=1, by=by)))
+    yield Alteration("factor", f"{factors} is taken twice", of(lambda f: f * f))
+    yield Alteration("factor", f"1 - {factors} in the place of {factors}", of(lambda f: 1.0 - f))

@@ -24,7 +24,7 @@ from bridge.judge.diagnosis.predictions.hypothesis import (
     with_layer,
     with_operand,
 )
-from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction, Remade
 from bridge.judge.oracle.reduced_precision import HALF, HYPOTHESES, ReducedPrecision
 
 Array = np.ndarray
@@ -255,16 +255,25 @@ def part_detail(images: tuple[int, ...]) -> str:
     return f"only image{'s' if len(images) > 1 else ''} {', '.join(map(str, images))} of the batch"
 
 
+class Widened(Remade):
+    """A tensor rounded to a lower precision; what is not known of it may be rounded to a neighbour."""
+
+    def __init__(self, of: Predicted, reduced: ReducedPrecision) -> None:
+        super().__init__(of, reduced.widened)
+        object.__setattr__(self, "reduced", reduced)
+
+    @property
+    def error(self) -> Array | None:
+        """Return what is not known of the values."""
+        of, reduced = self.of, self.reduced  # type: ignore[attr-defined]
+        return None if of.error is None else of.error + reduced.step(np.abs(of.value) + of.error)
+
+
 def in_reduced_precision(operation: Forward | Data | Filter, reduced: ReducedPrecision) -> Prediction:
     """Return the operation in a lower precision: operands are rounded, and the result where it is stored."""
     for operand in OPERANDS[type(operation)]:
         x = getattr(operation, operand)
-        if isinstance(x, Predicted):
-            # What is not known may be rounded to a neighbour
-            error = None if x.error is None else x.error + reduced.step(np.abs(x.value) + x.error)
-            x = Predicted(reduced.widened(x.value), error)
-        else:
-            x = reduced.widened(x)
+        x = Widened(x, reduced) if isinstance(x, Predicted) else reduced.widened(x)
         operation = operation.replaced(**{operand: x})
     return operation.replaced(reduced=None if reduced.results is None else reduced)
 

@@ -101,7 +101,10 @@ class Formula(Prediction):
     def _given(self, arithmetic: Arithmetic) -> bounded.Bounded:
         arithmetic = replace(arithmetic, decided=self.decided)
         inputs = [_number(one, arithmetic) for one in self.inputs]
-        parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.parameters.items()}
+        images = len(self.inputs[0].value)
+        # Of a part of the batch nothing is known of the operation itself
+        parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.parameters.items()
+                      if name not in ("output", "input_gradient") or len(w) == images}
         node = FromOwn(self.node, parameters)
         if self.state:
             return node.new_state(inputs)[self.state]

@@ -11,7 +11,7 @@ import numpy as np
 from bridge.exchange.model import Pair
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.faults.layouts import AxisLayout, IndexMap
-from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
+from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction, Remade
 from bridge.judge.diagnosis.records import Kind
 from bridge.judge.oracle.error_model import Arithmetic
 
@@ -226,8 +226,7 @@ def with_operand(operation: Prediction, name: str, change: object) -> Prediction
         return changed
     operand = getattr(operation, name)
     if isinstance(operand, Predicted):
-        error = None if operand.error is None else change(np.broadcast_to(operand.error, operand.value.shape))  # type: ignore[operator]
-        return operation.replaced(**{name: Predicted(change(operand.value), error)})  # type: ignore[operator]
+        return operation.replaced(**{name: Remade(operand, change)})  # type: ignore[arg-type]
     return operation.replaced(**{name: change(operand)})  # type: ignore[operator]
 
 

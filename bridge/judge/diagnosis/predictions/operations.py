@@ -13,7 +13,9 @@ Convolutions are in `convolutions` beside this file, formulas of graphs in `form
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +33,49 @@ class Predicted:
     value: Array
     error: Array | None = None
     terms: float = 1
+
+
+class Remade(Predicted):
+    """A tensor that a function makes of another one, which is made anew where it is asked for: a search keeps hundreds
+    of them, each as large as the network's tensors.
+
+    Parameters
+    ----------
+    of : the other one
+    change : the function, of its values and of their errors
+    """
+
+    #: those that were asked for last, on every thread
+    _last = threading.local()
+    KEPT = 4
+
+    def __init__(self, of: Predicted, change: Callable[[Array], Array]) -> None:
+        for name, one in (("of", of), ("change", change), ("terms", 1)):
+            object.__setattr__(self, name, one)
+
+    @property
+    def value(self) -> Array:
+        """Return the values."""
+        return self._found("value", lambda: self.change(self.of.value))  # type: ignore[attr-defined]
+
+    @property
+    def error(self) -> Array | None:
+        """Return their errors."""
+        of: Predicted = self.of  # type: ignore[attr-defined]
+        error = of.error
+        if error is None:
+            return None
+        return self._found("error", lambda: self.change(  # type: ignore[attr-defined]
+            np.broadcast_to(error, of.value.shape)))
+
+    def _found(self, name: str, make: Callable[[], Array]) -> Array:
+        kept: list[tuple[Remade, str, Array]] = self._last.__dict__.setdefault("kept", [])
+        for one, known, array in kept:
+            if one is self and known == name:
+                return array
+        kept.append((self, name, make()))
+        del kept[:-self.KEPT]
+        return kept[-1][2]
 
 
 @dataclass(frozen=True)

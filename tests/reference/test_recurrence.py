@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""torch's recurrent layers with all their arguments: read, trained in Fortran, judged, and with mistakes in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import bridge
+from bridge import Network, Sgd
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from bridge.operations import Operation
+from bridge.validate.self_test.graph_candidate import GraphOperations, train_graph
+from reference.export import export
+from reference.settings import ExportSettings
+from tests.helpers.networks.exported_networks import Written
+
+Cell = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+LAYERS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+
+
+def last(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """All outputs, and the last ones of the last layer; within it, times may come first."""
+    y, states = m.a(x if m.a.batch_first else x.transpose(0, 1))
+    h = states[0] if isinstance(states, tuple) else states
+    found: torch.Tensor = (y if m.a.batch_first else y.transpose(0, 1)) + h[-1].repeat(
+        1, 1 + m.a.bidirectional)[:, None]
+    return found
+
+
+def layer(kind: str, **settings: Any) -> nn.Module:
+    torch.manual_seed(3)
+    return Written(last, a=LAYERS[kind](3, 4, **settings))
+
+
+@pytest.mark.parametrize("settings", [
+    {"batch_first": True}, {"num_layers": 2, "bias": False}, {"bidirectional": True, "num_layers": 2},
+    {"batch_first": True, "bidirectional": True, "bias": False}])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_steps_are_torchs(kind: str, settings: dict[str, Any]) -> None:
+    """And the module comes back, trained."""
+    module, x, t = layer(kind, **settings), torch.randn(5, 6, 3), torch.randn(5, 6, 1)
+    net = Network.from_torch(module, example=(2, 6, 3))
+    target = t.expand_as(module(x)).contiguous()
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for _ in range(3):
+        loss = functional.mse_loss(module(x), target)
+        assert net.step(x.numpy(), target.numpy(), Sgd(0.1)) == pytest.approx(loss.item(), rel=1e-5)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    back = net.to_torch()
+    assert type(back.a) is LAYERS[kind]
+    for one, other in zip(back.parameters(), module.parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_relu_in_place_of_the_tangent_and_dropout_between_layers() -> None:
+    net = Network.from_torch(layer("rnn", nonlinearity="relu", num_layers=3, dropout=0.25), example=(2, 6, 3))
+    kinds = [one.kind for one in net.model.layers]
+    assert kinds.count("rnn") == 3 and kinds.count("dropout") == 2
+    assert all(one.relu for one in net.model.layers if one.kind == "rnn")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("forward", "layer", "said"), [
+    (lambda m, x: m.a(x)[0], nn.LSTM(3, 4, proj_size=2, batch_first=True), "proj_size other than 0"),
+    (lambda m, x: m.a(x)[1][1][-1], nn.LSTM(3, 4, batch_first=True), "lstm, of whose outputs number 2 is taken"),
+    (lambda m, x: m.a(x, x.new_ones(1, x.shape[0], 4))[0], nn.GRU(3, 4, batch_first=True),
+     "a first state other than 0"),
+    (lambda m, x: m.a(x)[0], nn.GRU(3, 4), "whose dimension 1 are not the images")])
+def test_what_is_not_read_is_named(forward: Any, layer: nn.Module, said: str) -> None:
+    with pytest.raises(bridge.ArgumentError, match=said):
+        Network.from_torch(Written(forward, a=layer), example=(2, 6, 3))
+
+
+# --- judged -------------------------------------------------------------------------------------------------------
+
+
+class Emulator(nn.Module):
+    """What climate models replace a column's physics by: levels are times, in both directions."""
+
+    def __init__(self, kind: str = "lstm") -> None:
+        super().__init__()
+        self.cells = LAYERS[kind](5, 8, 2, batch_first=True, bidirectional=kind == "lstm")
+        self.out = nn.Linear(16 if kind == "lstm" else 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.out(self.cells(x)[0])
+        return found
+
+
+@pytest.fixture(scope="module")
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("recurrence")
+    return {kind: export(folder / f"{kind}.h5", ExportSettings(
+        model=lambda kind=kind: Emulator(kind), shape=(12, 5), batch=4, steps=2, lr=0.1, threads=1)).path
+        for kind in LAYERS}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_right_programs_are_right(fixtures: dict[str, Path], kind: str, dtype: str, tmp_path: Path) -> None:
+    """PyTorch's own cells, and such as compute in float64 and write float32."""
+    result = train_graph(fixtures[kind], tmp_path / "result.h5", dtype=dtype, written="float32")
+    comparison, verdict = judge(fixtures[kind], result, diagnosing=False)
+    assert verdict.outcome is Outcome.ROUNDING, verdict.words
+    # Of each time its own roundings alone: the bounds of the last say as much as those of the first
+    assert not comparison.estimated
+
+
+def wrong_lstm(order: str = "ifgo", forget: float = 0.0, of_state: Any = torch.tanh, gate: Any = torch.sigmoid,
+               of_proposal: Any = torch.tanh) -> Cell:
+    def cell(z: torch.Tensor, p: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        g = dict(zip(order, (z + p).chunk(4, 1), strict=True))
+        c = gate(g["f"] + forget) * c + gate(g["i"]) * of_proposal(g["g"])
+        return gate(g["o"]) * of_state(c), c
+
+    return cell
+
+
+def swapped_gru(z: torch.Tensor, p: torch.Tensor, h: torch.Tensor, c: torch.Tensor
+                ) -> tuple[torch.Tensor, torch.Tensor]:
+    (r, u, n), (r_, u_, n_) = z.chunk(3, 1), p.chunk(3, 1)
+    u = (u + u_).sigmoid()
+    return u * (n + (r + r_).sigmoid() * n_).tanh() + (1 - u) * h, c
+
+
+#: A mistake: the kind, a cell, what the parameters are, and whether nothing flows back by way of the output
+MISTAKES: dict[str, tuple[str, Cell | None, Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], bool]] = {
+    "gates in another order": ("lstm", wrong_lstm("ifog"), dict, False),
+    "TensorFlow's shift of the forget gate": ("lstm", wrong_lstm(forget=1.0), dict, False),
+    "no tangent of the state": ("lstm", wrong_lstm(of_state=lambda c: c), dict, False),
+    "hard sigmoids": ("lstm", wrong_lstm(gate=lambda x: (0.2 * x + 0.5).clamp(0, 1)), dict, False),
+    "a proposal by sigmoid": ("lstm", wrong_lstm(of_proposal=torch.sigmoid), dict, False),
+    "no bias_hh": ("lstm", None, lambda p: {**p, "bias": 0 * p["bias"]}, False),
+    "weights transposed": ("lstm", None, lambda p: {**p, "weight": torch.cat(
+        [one.T for one in p["weight"].chunk(4)])}, False),
+    "nothing flows back by way of the output": ("lstm", None, dict, True),
+    "the update gate the other way": ("gru", swapped_gru, dict, False),
+    "the gradient of the plain cell": ("rnn", None, dict, True),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_found_where_it_is(fixtures: dict[str, Path], name: str, tmp_path: Path) -> None:
+    """Ten, each in the first tensor that it strikes."""
+    kind, cell, change, detached = MISTAKES[name]
+
+    class Wrong(GraphOperations):
+        def forward(self, node: Operation, inputs: list[torch.Tensor], parameters: dict[str, torch.Tensor]
+                    ) -> torch.Tensor:
+            if node.name != "cells.hh_l1":
+                return super().forward(node, inputs, parameters)
+            h = c = inputs[0].new_zeros(inputs[0].shape[0], node.hidden_size)  # type: ignore[attr-defined]
+            p, found = change(parameters), []
+            for t in range(inputs[0].shape[1]):
+                product = functional.linear(h.detach() if detached else h, p["weight"], p["bias"])
+                h, c = cell(inputs[0][:, t], product, h, c) if cell else node._torch_cell(  # type: ignore[attr-defined]
+                    inputs[0][:, t], product, (h, c))
+                found.append(h)
+            return torch.stack(found, 1)
+
+    _, verdict = judge(fixtures[kind], train_graph(fixtures[kind], tmp_path / "result.h5", Wrong))
+    assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
+    (first, *_) = verdict.diagnosis.findings
+    assert first.name == ("grads/cells.ih_l1/output" if detached else "forward/cells.hh_l1")
