@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.validator.composed import COMPOSED
 from reference import losses
 from reference.network import layers as own_layers
 from reference.network import pointwise
@@ -67,8 +68,8 @@ class Layer:
         if self.kind in pointwise.LAYERS:
             layer = pointwise.LAYERS[self.kind][0](**self.options)
             return nn.Sequential(nn.Sigmoid(), layer) if self.kind in pointwise.ELEMENTARY else layer
-        if self.kind == "windows":
-            return _of_windows(**self.options)
+        if self.kind in COMPOSED:
+            return COMPOSED[self.kind](**self.options).requires_grad_(not self.fixed)
         found: Any = Spline if self.kind == "Spline" else getattr(own_layers, self.kind, None) or getattr(nn, self.kind)
         made: nn.Module = found(**self.options)
         if self.kind == "Parameter":
@@ -284,17 +285,24 @@ def _moves(rng: np.random.Generator, x: torch.Tensor) -> Iterator[Kind]:
     # Of one number a normalisation leaves its rounding alone
     dim = int(rng.integers(1, x.ndim))
     yield "windows", {"shape": tuple(x.shape[1:]), "dim": dim if math.prod(x.shape[1 + dim:]) > 1 else 1}
+    yield from _of_times_and_words(rng, x)
     if x.ndim == 4:
         yield "PixelShuffle", {"upscale_factor": 2}
         yield "PixelUnshuffle", {"downscale_factor": 2}
 
 
-def _of_windows(shape: tuple[int, ...], dim: int) -> nn.Module:
-    """Parts of each image, as images, normalised by themselves, and back."""
-    times = shape[0]
-    inner = (math.prod(shape[1:dim]) or 1, math.prod(shape[dim:]))
-    return nn.Sequential(own_layers.Reshape(inner, images=times), nn.LayerNorm(inner[1:], 1e-3),
-                         own_layers.Reshape(shape, images=-times))
+def _of_times_and_words(rng: np.random.Generator, x: torch.Tensor) -> Iterator[Kind]:
+    """A recurrent layer of channels as times, and rows that the signs of numbers choose."""
+    kind = str(rng.choice(list(own_layers.GATES)))
+    yield "recurrent", {"shape": tuple(x.shape[1:]), "kind": kind, "hidden_size": int(rng.integers(1, 6)),
+                        "bias": bool(rng.integers(2)), "reverse": bool(rng.integers(2)),
+                        "relu": kind == "rnn" and bool(rng.integers(2))}
+    rows = x.shape[1] + 1
+    padding_idx = int(rng.integers(-1, rows))
+    yield "words", {"channels": x.shape[1], "width": int(rng.integers(1, 6)), "padding_idx": padding_idx}
+    count = math.prod(x.shape[1:])
+    if count % rows == 0:
+        yield "chosen", {"shape": (rows, count // rows), "channels": x.shape[1], "padding_idx": padding_idx}
 
 
 def _rows(rng: np.random.Generator, shape: torch.Size) -> dict[str, Any]:
