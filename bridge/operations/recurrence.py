@@ -50,18 +50,15 @@ class _Recurrent(Operation):
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the outputs of all times."""
-        z, own = self._in_order(inputs[0]), parameters.get("output")
-        if own is None:
-            y = self._one_by_one(z, parameters)
-        else:
-            y = self._output(self._known(z, _shifted(self._in_order(own), 1), parameters))
-        return self._in_order(y)
+        z, own = self.ordered(inputs[0]), parameters.get("output")
+        return self.ordered(self._one_by_one(z, parameters) if own is None else
+                            self.output_of(self.known_of(inputs[0], parameters)))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients with respect to input, weight and bias."""
-        z, dy, own = self._in_order(inputs[0]), self._in_order(dy), parameters.get("input_gradient")
+        z, dy, own = self.ordered(inputs[0]), self.ordered(dy), parameters.get("input_gradient")
         output = parameters.get("output")
-        y = self._one_by_one(z, parameters) if output is None else self._in_order(output)
+        y = self._one_by_one(z, parameters) if output is None else self.ordered(output)
         before = _shifted(y, 1).named("the output before")
         known = {**self._known(z, before, parameters), "before": before, "y": y}
         if "state" in known:
@@ -70,14 +67,14 @@ class _Recurrent(Operation):
         if own is None:
             used = dz = self._back_one_by_one(dy, known, weight)
         else:
-            used = self._in_order(own).named("the gradient of the input")
+            used = self.ordered(own).named("the gradient of the input")
             dz, _ = self._gradients(dy, _shifted(used, -1), known, self._later(known), weight, None)
         products = self._of_products(used, known)
         rows = products.reshape((-1, products.shape[2]))
         found = {"weight": rows.transpose((1, 0)) @ before.reshape((-1, self.hidden_size))}
         if self.bias:
             found["bias"] = rows.sum((0,))
-        return [self._in_order(dz)], found
+        return [self.ordered(dz)], found
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return what torch's layer gives, time by time."""
@@ -94,8 +91,12 @@ class _Recurrent(Operation):
         y = torch.stack(found, 1)
         return y.flip(1) if self.reverse else y
 
-    def _in_order(self, x: Number) -> Number:
-        """The first time first."""
+    def known_of(self, z: Number, parameters: Mapping[str, Number]) -> Known:
+        """Return what follows from an input and from its own outputs, which are known, with the first time first."""
+        return self._known(self.ordered(z), _shifted(self.ordered(parameters["output"]), 1), parameters)
+
+    def ordered(self, x: Number) -> Number:
+        """Return numbers with the time first that comes first, or put them back."""
         return x.moved(lambda a: a[:, ::-1]) if self.reverse else x
 
     def _later(self, known: Known) -> Known:
@@ -123,7 +124,7 @@ class _Recurrent(Operation):
         h, state, found = _zero(z, self.hidden_size), None, []
         for t in range(z.shape[1]):
             known = self._known(z[:, t:t + 1], h, parameters, state)
-            h, state = self._output(known), known.get("state")
+            h, state = self.output_of(known), known.get("state")
             found.append(h)
         return found[0].concatenated(found[1:], 1)
 
@@ -140,7 +141,8 @@ class _Recurrent(Operation):
         """What follows from the input and the outputs before, at some times; `state`: before these."""
         raise NotImplementedError
 
-    def _output(self, known: Known) -> Number:
+    def output_of(self, known: Known) -> Number:
+        """Return the outputs of all that is known."""
         raise NotImplementedError
 
     def _gradients(self, dy: Number, after: Number, known: Known, later: Known, weight: Number, carried: Number | None
@@ -173,7 +175,8 @@ class Lstm(_Recurrent):
 
     def _known(self, z: Number, before: Number, parameters: Mapping[str, Number], state: Number | None = None) -> Known:
         sums = self._product(before, parameters).joined([z])
-        parts = [self._part(sums, k) for k in range(4)]
+        parts = [self._part(sums, k).named(f"what {name} takes") for k, name in enumerate(
+            ("the input gate", "the forget gate", "the proposal", "the output gate"))]
         i, f, o = (parts[k].sigmoid().named(name) for k, name in (
             (0, "the input gate"), (1, "the forget gate"), (3, "the output gate")))
         g = parts[2].tanh().named("the proposal")
@@ -181,15 +184,16 @@ class Lstm(_Recurrent):
         return {"i": i, "f": f, "g": g, "o": o, "state": c, "t": c.tanh().named("the state's tangent"),
                 **dict(zip(("sum i", "sum f", "sum g", "sum o"), parts, strict=True))}
 
-    def _output(self, known: Known) -> Number:
+    def output_of(self, known: Known) -> Number:
+        """Return the output gate times the tangent of the state."""
         return known["o"] * known["t"]
 
     def _gradients(self, dy: Number, after: Number, known: Known, later: Known, weight: Number, carried: Number | None
                    ) -> tuple[Number, Number]:
         i, f, g, o, t, c = (known[name] for name in ("i", "f", "g", "o", "t", "state"))
         dh = dy.joined([self._back_product(after, weight)]).named("the gradient of the output")
-        dc = (dh * o * slope_of_tanh(t, c)).carried(later["f"], backwards=True, first=carried)
-        dc = dc.named("the gradient of the state")
+        dc = (dh * o * slope_of_tanh(t, c)).named("the gradient of the state by way of the output")
+        dc = dc.carried(later["f"], backwards=True, first=carried).named("the gradient of the state")
         found = [dc * g * slope_of_sigmoid(i, known["sum i"]),
                  dc * known["state before"] * slope_of_sigmoid(f, known["sum f"]),
                  dc * i * slope_of_tanh(g, known["sum g"]), dh * t * slope_of_sigmoid(o, known["sum o"])]
@@ -211,15 +215,17 @@ class Gru(_Recurrent):
 
     def _known(self, z: Number, before: Number, parameters: Mapping[str, Number], state: Number | None = None) -> Known:
         product = self._product(before, parameters)
-        sums = [self._part(product, k).joined([self._part(z, k)]) for k in range(2)]
+        sums = [self._part(product, k).joined([self._part(z, k)]).named(f"what the {name} gate takes")
+                for k, name in enumerate(("reset", "update"))]
         r, u = (one.sigmoid().named(name) for one, name in zip(
             sums, ("the reset gate", "the update gate"), strict=True))
         a = self._part(product, 2).named("what the output before proposes")
-        proposed = self._part(z, 2) + r * a
+        proposed = (self._part(z, 2) + r * a).named("what the proposal takes")
         return {"r": r, "u": u, "a": a, "n": proposed.tanh().named("the proposal"), "before": before,
                 "sum r": sums[0], "sum u": sums[1], "sum n": proposed}
 
-    def _output(self, known: Known) -> Number:
+    def output_of(self, known: Known) -> Number:
+        """Return what is proposed, and by the update gate the output before."""
         n, u, before = (known[name] for name in ("n", "u", "before"))
         return (n + u * (before - n)).or_as((1.0 - u) * n + u * before)
 
@@ -254,9 +260,10 @@ class Rnn(_Recurrent):
     kind: ClassVar[str] = "rnn"
 
     def _known(self, z: Number, before: Number, parameters: Mapping[str, Number], state: Number | None = None) -> Known:
-        return {"sum": self._product(before, parameters).joined([z])}
+        return {"sum": self._product(before, parameters).joined([z]).named("what the output takes")}
 
-    def _output(self, known: Known) -> Number:
+    def output_of(self, known: Known) -> Number:
+        """Return the function of the sum."""
         total = known["sum"]
         return (total > 0.0).choose(total, 0.0) if self.relu else total.tanh()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""An LSTM that emulates an oscillator: written for emulator.f90, and trained by PyTorch, whose curve emulator.f90's is."""
+"""An LSTM that emulates an oscillator: written for emulator.f90, and trained by PyTorch, whose curve that has."""
 
 import sys
 

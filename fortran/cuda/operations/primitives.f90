@@ -95,7 +95,7 @@ contains
       integer(i8) :: n
       call unpack(primitive, name, t, integers, reals)
       n = t(size(t))%count()
-      extents = times_in(primitive)
+      allocate (extents, source=times_in(primitive))
       select type (p => primitive)
        type is (add_bias_call)
          extents = channels_of(p%to)
@@ -139,6 +139,7 @@ contains
       !> The call
       class(primitive_type), intent(in) :: primitive
       integer(i8), allocatable :: extents(:)
+      allocate (extents(0))
       select type (p => primitive)
        type is (lstm_cell_call)
          extents = of(p%y, p%bias)
@@ -156,8 +157,6 @@ contains
          extents = of(p%y)
        type is (times_before_call)
          extents = of(p%y)
-       class default
-         allocate (extents(0))
       end select
 
    contains
@@ -168,8 +167,9 @@ contains
          !> Shifts of gates, or empty
          type(tensor_type), intent(in), optional :: bias
          integer(i8), allocatable :: of(:)
-         of = int(tensor%extent(:2), i8)
-         if (present(bias)) of = [of, merge(1_i8, 0_i8, bias%is_allocated())]
+         allocate (of(merge(3, 2, present(bias))))
+         of(:2) = int(tensor%extent(:2), i8)
+         if (present(bias)) of(3) = merge(1_i8, 0_i8, bias%is_allocated())
       end function of
    end function times_in
 

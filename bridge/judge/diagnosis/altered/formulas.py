@@ -20,7 +20,6 @@ from bridge.judge.diagnosis.altered.others import (
     along_other_axes,
     by_running_statistics,
     fits,
-    in_other_gates,
     in_other_orders,
     of_another_input,
     of_another_output,
@@ -28,6 +27,7 @@ from bridge.judge.diagnosis.altered.others import (
     others_in_its_place,
     with_state_twice,
 )
+from bridge.judge.diagnosis.altered.recurrences import in_other_gates, in_other_times, other_grus
 from bridge.judge.diagnosis.altered.updates import Update, UpdateFormula
 from bridge.judge.diagnosis.predictions.formulas import Criterion, EachPart, Formula, Joined
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
@@ -111,6 +111,9 @@ class Evaluated:
                 yield "bias" if (name, number) == ("bias", 0) else "factor", words, right.with_operand(
                     name, partial(np.full_like, fill_value=number))
             groups = getattr(right.node, "groups", 1)
+            if name == "weight" and right.node.follows_itself:
+                words = "the weight of each gate transposed"
+                yield "in_out_swapped", words, right.with_operand(name, _each_transposed)
             # A mask is of images, as what it is multiplied by
             of_images = name == "mask" or name in OF_ITSELF
             for key, what, change in (*changes(w.shape, not of_images), *in_memory(w.shape, groups)):
@@ -138,8 +141,8 @@ class Evaluated:
         shapes = [one.value.shape for one in right.inputs]
         # In the place of an operation that keeps the shape there may be none
         keeps = owner.output_shape(*shapes) == shapes[0] and not (right.state or isinstance(right.gradient, str))
-        for words, other in itertools.chain(made, in_other_gates(owner), of_another_input(owner),
-                                            in_other_orders(owner, shapes),
+        for words, other in itertools.chain(made, in_other_gates(owner), in_other_times(owner), other_grus(owner),
+                                            of_another_input(owner), in_other_orders(owner, shapes),
                                             along_other_axes(owner, shapes[0]), with_state_twice(owner)):
             known = right.state in other.new_state_shapes() if right.state else keeps or not words.startswith(OF_SHAPE)
             if known and fits(other, owner, shapes):
@@ -194,7 +197,7 @@ class Evaluated:
         inputs = [bounded.Bounded(one.value, 0.0, exact).named(name)
                   for one, name in zip(right.inputs, _names(right), strict=True)]
         parameters = {name: bounded.Bounded(w, 0.0, exact).named(_called(name))
-                      for name, w in right.parameters.items()}
+                      for name, w in right.known.items()}
         found: bounded.Bounded
         if right.state:
             found = right.node.new_state(inputs, parameters)[right.state]
@@ -297,6 +300,11 @@ def _of_weight(key: str, what: str, rank: int) -> str:
         return "in_out_swapped" if "exchanged" in what else key
     return "kernel_flipped" if "reverse" in what and rank > 2 else "taps_transposed" if (
         "exchanged" in what and rank > 2) else key
+
+
+def _each_transposed(w: Array) -> Array:
+    """The square matrix of each gate."""
+    return np.concatenate([one.T for one in np.split(w, len(w) // w.shape[1])])
 
 
 def _called(name: str) -> str:

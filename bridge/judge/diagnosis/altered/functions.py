@@ -44,7 +44,7 @@ def other_functions(call: Call, extents: Extents) -> Alterations:
         yield Alteration("function", f"the sigmoid of {x} + 1", lambda method, x: method(x + 1.0))
         for said, slope in (("x/5", 0.2), ("x/6", 1 / 6)):
             yield Alteration("function", f"the hard sigmoid 1/2 + {said} of {x} in place of its sigmoid",
-                             lambda method, x, slope=slope: (x * slope + 0.5).clipped(0.0, 1.0))
+                             lambda method, x, slope=slope: (x * slope + 0.5).clipped(0.0, 1.0), f"hard {said}")
     if name in ("log", "log1p") and len(call.operands) > 1:
         yield Alteration("function", f"the {shown} of {x} is not limited to {call.second.label}",
                          lambda method, x, *rest: method(x), "not limited")

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from typing import Any
 
-import numpy as np
-
 from bridge.common.errors import BridgeError
 from bridge.judge.diagnosis.altered.calls import AXES
 from bridge.judge.diagnosis.faults.convolution_faults import order_detail
@@ -85,10 +83,6 @@ def others_in_its_place(right: Operation | Loss) -> Others:
                         one.name: value})
 
 
-#: Of recurrent layers what their gates are called, in torch's order
-GATES = {"lstm": ("input", "forget", "proposal", "output"), "gru": ("reset", "update", "proposal")}
-
-
 def of_another_input(right: Operation) -> Others:
     """Yield what an operation with one input makes of a multiple of it, and derivatives at the output."""
     if len(right.inputs) > 1:
@@ -144,38 +138,6 @@ def along_other_axes(right: Operation, shape: tuple[int, ...]) -> Others:
 def _exchanged(found: tuple[int, ...], wanted: tuple[int, ...], order: tuple[int, ...]) -> bool:
     """Whether one shape is another whose axes are in this order."""
     return len(found) == len(order) and tuple(found[i] for i in order) == wanted
-
-
-def in_other_gates(right: Operation) -> Others:
-    """Yield a recurrent layer that reads its gates in another order, those of the input and of the weights alike."""
-    names = GATES.get(right.kind, ())
-    for order in itertools.permutations(range(len(names))) if names else ():
-        if order == tuple(range(len(names))):
-            continue
-        back = tuple(order.index(k) for k in range(len(names)))
-
-        def of(x: Number, axis: int, order: tuple[int, ...]) -> Number:
-            def move(a: Any) -> Any:
-                parts = np.split(a, len(order), axis)
-                return np.concatenate([parts[k] for k in order], axis)
-
-            return x.moved(move)
-
-        def known(w: Mapping[str, Number], order: tuple[int, ...]) -> Mapping[str, Number]:
-            return {name: one if name == "output" else of(one, 2 if name == "input_gradient" else 0, order)
-                    for name, one in w.items()}
-
-        def forward(xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order) -> Number:
-            return right.forward([of(xs[0], 2, order)], known(w, order))
-
-        def backward(dy: Number, xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order,
-                     back: tuple[int, ...] = back) -> Gradients:
-            (dx,), found = right.backward(dy, [of(xs[0], 2, order)], known(w, order))
-            return [of(dx, 2, back)], {name: of(one, 0, back) for name, one in found.items()}
-
-        said = ", ".join(names[back[k]] for k in range(len(names)))
-        yield f"the gates are in the order {said}, not {', '.join(names)}", changed(
-            right, forward=forward, backward=backward)
 
 
 def in_other_orders(right: Operation, shapes: Sequence[tuple[int, ...]]) -> Others:

@@ -78,6 +78,13 @@ class Formula(Prediction):
         return replace(self, inputs=tuple(
             _changed(one, change) if i == which else one for i, one in enumerate(self.inputs)))
 
+    @property
+    def known(self) -> dict[str, Array]:
+        """Return the parameters; of a part of the batch nothing is known of the operation itself."""
+        images = len(self.inputs[0].value)
+        return {name: one for name, one in self.parameters.items()
+                if name not in ("output", "input_gradient") or len(one) == images}
+
     def at(self, indices: Array) -> Array:
         return self._values.reshape(-1)[indices]
 
@@ -101,10 +108,7 @@ class Formula(Prediction):
     def _given(self, arithmetic: Arithmetic) -> bounded.Bounded:
         arithmetic = replace(arithmetic, decided=self.decided)
         inputs = [_number(one, arithmetic) for one in self.inputs]
-        images = len(self.inputs[0].value)
-        # Of a part of the batch nothing is known of the operation itself
-        parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.parameters.items()
-                      if name not in ("output", "input_gradient") or len(w) == images}
+        parameters = {name: bounded.Bounded(w, 0.0, arithmetic) for name, w in self.known.items()}
         node = FromOwn(self.node, parameters)
         if self.state:
             return node.new_state(inputs)[self.state]

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""Recurrent layers that are other ones: gates in another order, times backwards, other kinds of a GRU."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bridge.judge.diagnosis.altered.others import Others
+from bridge.judge.diagnosis.wrong_operations.change import changed
+from bridge.operations.operation import Gradients, Number, Operation
+from bridge.operations.recurrence import Gru
+
+#: Of recurrent layers what their gates are called, in torch's order
+GATES = {"lstm": ("input", "forget", "proposal", "output"), "gru": ("reset", "update", "proposal")}
+
+
+def in_other_gates(right: Operation) -> Others:
+    """Yield a recurrent layer that reads its gates in another order, those of the input and of the weights alike."""
+    names = GATES.get(right.kind, ())
+    for order in itertools.permutations(range(len(names))) if names else ():
+        if order == tuple(range(len(names))):
+            continue
+        back = tuple(order.index(k) for k in range(len(names)))
+
+        def of(x: Number, axis: int, order: tuple[int, ...]) -> Number:
+            def move(a: Any) -> Any:
+                parts = np.split(a, len(order), axis)
+                return np.concatenate([parts[k] for k in order], axis)
+
+            return x.moved(move)
+
+        def known(w: Mapping[str, Number], order: tuple[int, ...]) -> Mapping[str, Number]:
+            return {name: one if name == "output" else of(one, 2 if name == "input_gradient" else 0, order)
+                    for name, one in w.items()}
+
+        def forward(xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order) -> Number:
+            return right.forward([of(xs[0], 2, order)], known(w, order))
+
+        def backward(dy: Number, xs: Sequence[Number], w: Mapping[str, Number], order: tuple[int, ...] = order,
+                     back: tuple[int, ...] = back) -> Gradients:
+            (dx,), found = right.backward(dy, [of(xs[0], 2, order)], known(w, order))
+            return [of(dx, 2, back)], {name: of(one, 0, back) for name, one in found.items()}
+
+        said = ", ".join(names[back[k]] for k in range(len(names)))
+        yield f"the gates are in the order {said}, not {', '.join(names)}", changed(
+            right, forward=forward, backward=backward)
+
+
+def in_other_times(right: Operation) -> Others:
+    """Yield a recurrent layer whose outputs come in the other order of times."""
+    def forward(xs: Sequence[Number], w: Mapping[str, Number]) -> Number:
+        # From its own outputs, in their order, all would be wrong
+        weights = {name: w[name] for name in right.parameter_shapes()}
+        return right.forward(xs, weights).moved(lambda a: a[:, ::-1])
+
+    if right.follows_itself:
+        yield "the last time comes first in the output", changed(right, forward=forward)
+
+
+def other_grus(right: Operation) -> Others:
+    """Yield a GRU whose reset gate stands elsewhere, where all its outputs are known."""
+    def forward(xs: Sequence[Number], w: Mapping[str, Number], inside: bool) -> Number:
+        assert isinstance(right, Gru)
+        n = right.hidden_size
+        known = right.known_of(xs[0], w)
+        r, before = known["r"], known["before"]
+        weight = w["weight"][2 * n:].transpose((1, 0))
+        flat = (-1, n)
+        if inside:
+            product = ((r * before).reshape(flat) @ weight).reshape(before.shape)
+        else:
+            product = r * (before.reshape(flat) @ weight).reshape(before.shape)
+        shifted = product + w["bias"][2 * n:] if right.bias else product
+        return right.ordered(right.output_of(
+            {**known, "n": (right.ordered(xs[0])[:, :, 2 * n:] + shifted).tanh()}))
+
+    if isinstance(right, Gru):
+        for inside, said in ((True, "the reset gate multiplies the output before, not its product with the weights"),
+                             (False, "the reset gate does not multiply the bias of the proposal")):
+            if inside or right.bias:
+                yield said, changed(right, forward=lambda xs, w, inside=inside: forward(xs, w, inside))
