@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import nn
 
+from reference.errors import InputError
 from reference.losses import LossText
 from reference.network.layers import INPUT, Layers, run
 from reference.network.program import Aten
@@ -60,7 +61,9 @@ def run_step(layers: Layers, batch: torch.Tensor, target: torch.Tensor, reductio
         sink("loss", total)
         total.backward()  # type: ignore[no-untyped-call]
     for name, part, parameter in parameters(layers):
-        assert parameter.grad is not None
+        if parameter.grad is None:
+            raise InputError(f"parameter '{name}.{part}' gets no gradient: whole numbers alone follow from it, or "
+                             "nothing; expected one that is trained")
         sink(f"grads/{name}/{part}", parameter.grad)
     if of_input:
         # The loss has no derivative with respect to integers

@@ -40,8 +40,16 @@ def _recurrent(shape: tuple[int, ...], kind: str, hidden_size: int, bias: bool, 
     return nn.Sequential(own_layers.Reshape(times), nn.Linear(times[1], own_layers.GATES[kind] * hidden_size), made)
 
 
-def _words(channels: int, width: int, padding_idx: int) -> nn.Module:
-    return nn.Sequential(_numbers(channels), own_layers.Embedding(channels + 1, width, padding_idx))
+class _Words(nn.Module):
+    """Rows that numbers choose, times their sum, through which gradients flow."""
+
+    def __init__(self, channels: int, width: int, padding_idx: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.numbers, self.sum = _numbers(channels), own_layers.Reduce("sum", (1,), False)
+        self.rows, self.wide = own_layers.Embedding(channels + 1, width, padding_idx), own_layers.Reshape((*shape, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rows(self.numbers(x)) * self.wide(self.sum(x))
 
 
 def _of_windows(shape: tuple[int, ...], dim: int) -> nn.Module:
@@ -54,4 +62,4 @@ def _of_windows(shape: tuple[int, ...], dim: int) -> nn.Module:
 
 #: Operations that only go together
 COMPOSED: dict[str, Callable[..., nn.Module]] = {
-    "windows": _of_windows, "recurrent": _recurrent, "words": _words, "chosen": _Chosen}
+    "windows": _of_windows, "recurrent": _recurrent, "words": _Words, "chosen": _Chosen}

@@ -299,7 +299,8 @@ def _of_times_and_words(rng: np.random.Generator, x: torch.Tensor) -> Iterator[K
                         "relu": kind == "rnn" and bool(rng.integers(2))}
     rows = x.shape[1] + 1
     padding_idx = int(rng.integers(-1, rows))
-    yield "words", {"channels": x.shape[1], "width": int(rng.integers(1, 6)), "padding_idx": padding_idx}
+    yield "words", {"channels": x.shape[1], "width": int(rng.integers(1, 6)), "padding_idx": padding_idx,
+                    "shape": tuple(x.shape[2:])}
     count = math.prod(x.shape[1:])
     if count % rows == 0:
         yield "chosen", {"shape": (rows, count // rows), "channels": x.shape[1], "padding_idx": padding_idx}

@@ -18,11 +18,14 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations, prune
 
 from reference.errors import InputError
+from reference.export import export
 from reference.model import VariedCNN
+from reference.network import pointwise
 from reference.network.hyperparameters import hyperparameters
-from reference.network.layers import Layers
+from reference.network.layers import Embedding, Layers, Reduce
 from reference.network.proof import Shape, sizes
 from reference.network.reading import read
+from reference.settings import ExportSettings
 from tests import ROOT
 from tests.helpers.torch_graphs import Dropped, Evaluated, Resnet
 
@@ -325,3 +328,11 @@ def test_what_torch_compiles_with_is_not_imported(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(tmp_path / "x.h5"), "--size", "8x8", "--steps", "1"]
     assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False).returncode == 0
     assert (tmp_path / "x.h5").is_file()
+
+
+def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
+    """Whole numbers that follow from it choose rows, and nothing flows back through them."""
+    chosen = nn.Sequential(nn.Linear(3, 3), pointwise.LAYERS["affine"][0](1e8, 0.0), pointwise.LAYERS["clip"][0](0, 1),
+                           Reduce("sum", (1,), True), Embedding(4, 2))
+    with pytest.raises(InputError, match=r"parameter '0\.weight' gets no gradient: whole numbers alone"):
+        export(tmp_path / "f.h5", ExportSettings(model=lambda: chosen, shape=(3,), batch=2, steps=1))
