@@ -372,6 +372,8 @@ class WrittenOut(GraphOperations):
         return super().forward(node, inputs, parameters)
 
     def _normalised(self, node: BatchNorm2d, x: Tensor, parameters: Parameters) -> Tensor:
+        # Of vectors and volumes, too
+        shape, x = x.shape, x.reshape(*x.shape[:2], -1, 1)
         count = x.numel() // x.shape[1]
         mean = x.flip(0).sum((0, 2, 3)) / count
         variance = ((x - mean[:, None, None]) ** 2).sum((0, 2, 3)) / count
@@ -379,7 +381,7 @@ class WrittenOut(GraphOperations):
             if name in parameters:
                 parameters[name] = parameters[name] + node.momentum * (new.detach() - parameters[name])
         factor = parameters["weight"] / (variance + node.eps).sqrt()
-        return x * factor[:, None, None] + (parameters["bias"] - mean * factor)[:, None, None]
+        return (x * factor[:, None, None] + (parameters["bias"] - mean * factor)[:, None, None]).reshape(shape)
 
     def adam(self, name: str, w: Tensor, g: Tensor, adam: Adam) -> Tensor:
         """Return new weights by one rate of the step (Kingma and Ba, section 2), of roots that are corrected first."""
