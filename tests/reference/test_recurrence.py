@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 import torch
 from torch import nn
@@ -113,6 +114,30 @@ def test_right_programs_are_right(fixtures: dict[str, Path], kind: str, dtype: s
     assert verdict.outcome is Outcome.ROUNDING, verdict.words
     # Of each time its own roundings alone: the bounds of the last say as much as those of the first
     assert not comparison.estimated
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_what_is_added_to_its_output_is_judged(kind: str, tmp_path: Path) -> None:
+    """A residual sum, of a program that leaves out some tensors, too: its bias is not what its output ends with."""
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells, self.out = LAYERS[kind](3, 3, batch_first=True), nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.out(x + self.cells(x)[0])
+            return found
+
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(
+        model=Residual, shape=(4, 3), batch=2, steps=2, lr=0.1, threads=1)).path
+    result = train_graph(fixture, tmp_path / "result.h5")
+    for left_out in ((), ("forward/cells.hh_l0",), ("grads/cells.ih_l0/output", "grads/cells.hh_l0/output")):
+        with h5py.File(result, "r+") as file:
+            for name in left_out:
+                for step in range(2):
+                    del file[f"steps/{step}/{name}"]
+        _, verdict = judge(fixture, result, diagnosing=False)
+        assert verdict.outcome is Outcome.ROUNDING, verdict.words
 
 
 def wrong_lstm(order: str = "ifgo", forget: float = 0.0, of_state: Any = torch.tanh, gate: Any = torch.sigmoid,

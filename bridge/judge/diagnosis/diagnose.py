@@ -26,7 +26,7 @@ from bridge.judge.diagnosis.other_steps import ENOUGH, OtherSteps, confirmed, sh
 from bridge.judge.diagnosis.pattern import pattern
 from bridge.judge.diagnosis.predictions.cases import Cases
 from bridge.judge.diagnosis.predictions.formulas import decided
-from bridge.judge.diagnosis.predictions.operations import Given
+from bridge.judge.diagnosis.predictions.operations import Given, Remade
 from bridge.judge.diagnosis.predictions.step_graph import StepGraph
 from bridge.judge.diagnosis.predictions.update_cases import new_weights_case
 from bridge.judge.diagnosis.predictions.weights_in_use import are_updated, moved_by_right_gradient
@@ -177,6 +177,7 @@ class _Doctor:
         elsewhere = self._elsewhere(search)
         explanations, runner_up = ([elsewhere], None) if elsewhere is not None else search.run(
             place, search_unobserved if first else None)
+        Remade.forget()
         self.diagnosis.hypotheses += search.count
         self.diagnosis.complete = self.diagnosis.complete and not search.cut
         explanations, runner_up = self._of_all_steps(judged, search, explanations, runner_up)

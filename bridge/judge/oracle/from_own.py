@@ -86,7 +86,7 @@ class FromOwn:
         """
         if isinstance(self._node, SUMS):
             return np.maximum(*(np.abs(one.value) for one in given))
-        if "bias" not in self._written or isinstance(self._node, Aten):
+        if "bias" not in self._written or isinstance(self._node, Aten) or self._node.follows_itself:
             return 0.0
         bias = np.abs(self._written["bias"].value)
         return bias if isinstance(self._node, (Linear, LayerNorm)) else bias.reshape(-1, *(1,) * (rank - 2))

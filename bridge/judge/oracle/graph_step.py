@@ -211,7 +211,8 @@ class GraphStep:
             local = truth if _nothing_new(given) else replay.backward(own[0], own[1:], self._of_itself(node, "both"))
         for name, gradient in truth[1].items():
             # Where its terms are in the file, that says more
-            if name == "bias" and (own is None or any(one.lacking for one in own)):
+            alone = name == "bias" and not node.follows_itself
+            if alone and (own is None or any(one.lacking for one in own)):
                 gradient.alone = replay.sum_alone(dy.truth, gradient.shape)
             self._visit(f"grads/{node.name}/{name}", gradient,
                         None if local is None else _lacking(local[1][name], given))

@@ -68,6 +68,11 @@ class Remade(Predicted):
         return self._found("error", lambda: self.change(  # type: ignore[attr-defined]
             np.broadcast_to(error, of.value.shape)))
 
+    @classmethod
+    def forget(cls) -> None:
+        """Give back the memory of those that were asked for last, on this thread."""
+        cls._last.__dict__.pop("kept", None)
+
     def _found(self, name: str, make: Callable[[], Array]) -> Array:
         kept: list[tuple[Remade, str, Array]] = self._last.__dict__.setdefault("kept", [])
         for one, known, array in kept:
