@@ -4,9 +4,9 @@
 The input (n, times, gates * hidden_size) is what a linear layer makes of torch's input, with its ``weight_ih`` and
 ``bias_ih``; the parameters are ``weight_hh`` and ``bias_hh``. The first output before is 0, and so is the first state.
 
-Each time follows from the one before, so that a rounding at the first one may be much larger at the last. A judge who
-knows all outputs of a program takes these for the outputs before: then each time has its own roundings alone. He finds
-them among the parameters, as ``output``, and the gradient with respect to the input as ``input_gradient``.
+Each time follows from the one before, so that a rounding at the first one may be much larger at the last. Where all
+outputs of a program are known, these are taken for the outputs before: then each time has its own roundings alone. They
+are among the parameters, as ``output``, and the gradient with respect to the input as ``input_gradient``.
 """
 
 from __future__ import annotations

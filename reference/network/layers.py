@@ -55,6 +55,9 @@ def run(layers: Layers, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     for name, layer in layers:
         taken = layers.inputs[name]
         value = layer(*(known[one] for one in taken))
+        if any(value is known[one] for one in taken):
+            # What is multiplied by 1: its gradient is its own, not that of all who take the input
+            value = value.view_as(value)
         for one in {one for one in taken if last_use[one] == name}:
             del known[one]
         known[name] = value

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -336,3 +337,21 @@ def test_a_parameter_without_a_gradient_is_named(tmp_path: Path) -> None:
                            Reduce("sum", (1,), True), Embedding(4, 2))
     with pytest.raises(InputError, match=r"parameter '0\.weight' gets no gradient: whole numbers alone"):
         export(tmp_path / "f.h5", ExportSettings(model=lambda: chosen, shape=(3,), batch=2, steps=1))
+
+
+def test_what_is_multiplied_by_1_has_a_gradient_of_its_own(tmp_path: Path) -> None:
+    """And not the sum of all who take its input."""
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.same = nn.Linear(3, 3), pointwise.LAYERS["affine"][0](1.0, 0.0)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.before(x)
+            found: torch.Tensor = self.same(y) + y
+            return found
+
+    export(tmp_path / "f.h5", ExportSettings(model=Twice, shape=(3,), batch=2, steps=1))
+    with h5py.File(tmp_path / "f.h5") as file:
+        own, whole = (file[f"steps/0/grads/{name}/output"][()] for name in ("same", "before"))
+        assert own.any() and np.array_equal(2 * own, whole)
