@@ -50,15 +50,15 @@ class _Recurrent(Operation):
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the outputs of all times."""
-        z, own = self.ordered(inputs[0]), parameters.get("output")
-        return self.ordered(self._one_by_one(z, parameters) if own is None else
-                            self.output_of(self.known_of(inputs[0], parameters)))
+        z, own = self._ordered(inputs[0]), parameters.get("output")
+        return self._ordered(self._one_by_one(z, parameters) if own is None else
+                            self._output(self._known(z, _shifted(self._ordered(own), 1), parameters)))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients with respect to input, weight and bias."""
-        z, dy, own = self.ordered(inputs[0]), self.ordered(dy), parameters.get("input_gradient")
+        z, dy, own = self._ordered(inputs[0]), self._ordered(dy), parameters.get("input_gradient")
         output = parameters.get("output")
-        y = self._one_by_one(z, parameters) if output is None else self.ordered(output)
+        y = self._one_by_one(z, parameters) if output is None else self._ordered(output)
         before = _shifted(y, 1).named("the output before")
         known = {**self._known(z, before, parameters), "before": before, "y": y}
         if "state" in known:
@@ -67,14 +67,14 @@ class _Recurrent(Operation):
         if own is None:
             used = dz = self._back_one_by_one(dy, known, weight)
         else:
-            used = self.ordered(own).named("the gradient of the input")
+            used = self._ordered(own).named("the gradient of the input")
             dz, _ = self._gradients(dy, _shifted(used, -1), known, self._later(known), weight, None)
         products = self._of_products(used, known)
         rows = products.reshape((-1, products.shape[2]))
         found = {"weight": rows.transpose((1, 0)) @ before.reshape((-1, self.hidden_size))}
         if self.bias:
             found["bias"] = rows.sum((0,))
-        return [self.ordered(dz)], found
+        return [self._ordered(dz)], found
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return what torch's layer gives, time by time."""
@@ -91,12 +91,8 @@ class _Recurrent(Operation):
         y = torch.stack(found, 1)
         return y.flip(1) if self.reverse else y
 
-    def known_of(self, z: Number, parameters: Mapping[str, Number]) -> Known:
-        """Return what follows from an input and from its own outputs, which are known, with the first time first."""
-        return self._known(self.ordered(z), _shifted(self.ordered(parameters["output"]), 1), parameters)
-
-    def ordered(self, x: Number) -> Number:
-        """Return numbers with the time first that comes first, or put them back."""
+    def _ordered(self, x: Number) -> Number:
+        """Numbers with the time first that comes first, or put back."""
         return x.moved(lambda a: a[:, ::-1]) if self.reverse else x
 
     def _later(self, known: Known) -> Known:
@@ -124,7 +120,7 @@ class _Recurrent(Operation):
         h, state, found = _zero(z, self.hidden_size), None, []
         for t in range(z.shape[1]):
             known = self._known(z[:, t:t + 1], h, parameters, state)
-            h, state = self.output_of(known), known.get("state")
+            h, state = self._output(known), known.get("state")
             found.append(h)
         return found[0].concatenated(found[1:], 1)
 
@@ -141,8 +137,7 @@ class _Recurrent(Operation):
         """What follows from the input and the outputs before, at some times; `state`: before these."""
         raise NotImplementedError
 
-    def output_of(self, known: Known) -> Number:
-        """Return the outputs of all that is known."""
+    def _output(self, known: Known) -> Number:
         raise NotImplementedError
 
     def _gradients(self, dy: Number, after: Number, known: Known, later: Known, weight: Number, carried: Number | None
@@ -184,8 +179,7 @@ class Lstm(_Recurrent):
         return {"i": i, "f": f, "g": g, "o": o, "state": c, "t": c.tanh().named("the state's tangent"),
                 **dict(zip(("sum i", "sum f", "sum g", "sum o"), parts, strict=True))}
 
-    def output_of(self, known: Known) -> Number:
-        """Return the output gate times the tangent of the state."""
+    def _output(self, known: Known) -> Number:
         return known["o"] * known["t"]
 
     def _gradients(self, dy: Number, after: Number, known: Known, later: Known, weight: Number, carried: Number | None
@@ -224,8 +218,7 @@ class Gru(_Recurrent):
         return {"r": r, "u": u, "a": a, "n": proposed.tanh().named("the proposal"), "before": before,
                 "sum r": sums[0], "sum u": sums[1], "sum n": proposed}
 
-    def output_of(self, known: Known) -> Number:
-        """Return what is proposed, and by the update gate the output before."""
+    def _output(self, known: Known) -> Number:
         n, u, before = (known[name] for name in ("n", "u", "before"))
         return (n + u * (before - n)).or_as((1.0 - u) * n + u * before)
 
@@ -235,8 +228,8 @@ class Gru(_Recurrent):
         dh = dy.joined([self._back_product(self._of_products(after, later), weight)])
         dh = dh.carried(later["u"], backwards=True, first=carried).named("the gradient of the output")
         dn = (dh * (1.0 - u) * slope_of_tanh(n, known["sum n"])).named("the gradient of the proposal")
-        found = [dn * a * slope_of_sigmoid(r, known["sum r"]),
-                 dh * (before - n).or_as(dh * before - dh * n) * slope_of_sigmoid(u, known["sum u"]), dn]
+        du = (dh * (before - n)).or_as(dh * before - dh * n)
+        found = [dn * a * slope_of_sigmoid(r, known["sum r"]), du * slope_of_sigmoid(u, known["sum u"]), dn]
         return found[0].concatenated(found[1:], 2), dh
 
     def _of_products(self, dz: Number, known: Known) -> Number:
@@ -262,8 +255,7 @@ class Rnn(_Recurrent):
     def _known(self, z: Number, before: Number, parameters: Mapping[str, Number], state: Number | None = None) -> Known:
         return {"sum": self._product(before, parameters).joined([z]).named("what the output takes")}
 
-    def output_of(self, known: Known) -> Number:
-        """Return the function of the sum."""
+    def _output(self, known: Known) -> Number:
         total = known["sum"]
         return (total > 0.0).choose(total, 0.0) if self.relu else total.tanh()
 

@@ -62,24 +62,20 @@ def in_other_times(right: Operation) -> Others:
 
 
 def other_grus(right: Operation) -> Others:
-    """Yield a GRU whose reset gate stands elsewhere, where all its outputs are known."""
-    def forward(xs: Sequence[Number], w: Mapping[str, Number], inside: bool) -> Number:
-        assert isinstance(right, Gru)
-        n = right.hidden_size
-        known = right.known_of(xs[0], w)
-        r, before = known["r"], known["before"]
-        weight = w["weight"][2 * n:].transpose((1, 0))
-        flat = (-1, n)
-        if inside:
-            product = ((r * before).reshape(flat) @ weight).reshape(before.shape)
-        else:
-            product = r * (before.reshape(flat) @ weight).reshape(before.shape)
-        shifted = product + w["bias"][2 * n:] if right.bias else product
-        return right.ordered(right.output_of(
-            {**known, "n": (right.ordered(xs[0])[:, :, 2 * n:] + shifted).tanh()}))
+    """Yield a GRU whose reset gate stands elsewhere."""
+    if not isinstance(right, Gru):
+        return
+    n = right.hidden_size
+    for inside, said in ((True, "the reset gate multiplies the output before, not its product with the weights"),
+                         (False, "the reset gate does not multiply the bias of the proposal")):
+        def known(z: Number, before: Number, w: Mapping[str, Number], state: Number | None = None,
+                  inside: bool = inside) -> Mapping[str, Number]:
+            found = right._known(z, before, w, state)
+            r, weight = found["r"], w["weight"][2 * n:].transpose((1, 0))
+            rows = (r * before if inside else before).reshape((-1, n)) @ weight
+            product = rows.reshape(before.shape) if inside else r * rows.reshape(before.shape)
+            shifted = product + w["bias"][2 * n:] if right.bias else product
+            return {**found, "n": (z[:, :, 2 * n:] + shifted).tanh()}
 
-    if isinstance(right, Gru):
-        for inside, said in ((True, "the reset gate multiplies the output before, not its product with the weights"),
-                             (False, "the reset gate does not multiply the bias of the proposal")):
-            if inside or right.bias:
-                yield said, changed(right, forward=lambda xs, w, inside=inside: forward(xs, w, inside))
+        if inside or right.bias:
+            yield said, changed(right, forward=changed(right, _known=known).forward)
