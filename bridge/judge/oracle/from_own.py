@@ -22,6 +22,7 @@ import numpy as np
 from bridge.judge.oracle.bounded import Bounded
 from bridge.operations.arithmetic import Add, Subtract
 from bridge.operations.aten.operation import Aten
+from bridge.operations.graph import INPUT, Graph
 from bridge.operations.normalization import LayerNorm
 from bridge.operations.operation import Gradients, Operation
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
@@ -47,6 +48,20 @@ def in_use(own: Bounded, term: Array | float = 0.0) -> Bounded:
     array([1.5])
     """
     return Bounded(own.value, own.error + own.arithmetic.u * (np.abs(own.value) + term), own.arithmetic)
+
+
+def paths_of_itself(graph: Graph, node: Operation) -> dict[str, str]:
+    """Return where a file has what is known of an operation that follows itself, by the names that formulas have for
+    it.
+
+    The gradient of its input is that of what it takes, if nothing else takes that.
+    """
+    if not node.follows_itself:
+        return {}
+    before, found = node.inputs[0], {"output": f"forward/{node.name}"}
+    if sum(one.inputs.count(before) for one in graph.nodes) == 1:
+        found["input_gradient"] = "grads/input" if before == INPUT else f"grads/{before}/output"
+    return found
 
 
 class FromOwn:

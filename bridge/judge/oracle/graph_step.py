@@ -17,7 +17,7 @@ import numpy as np
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.choices import Sent, Sums, sent, sums
 from bridge.judge.oracle.error_model import Arithmetic
-from bridge.judge.oracle.from_own import FromOwn, in_use
+from bridge.judge.oracle.from_own import FromOwn, in_use, paths_of_itself
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.losses import Loss, MeanSquaredError
 from bridge.operations.operation import Operation
@@ -138,7 +138,7 @@ class GraphStep:
             local = None
             if own is not None:
                 same = _nothing_new(given)
-                itself = {} if same else self._of_itself(node, "forward")
+                itself = {} if same else self._of_itself(node)
                 local = _lacking(truth if same else replay.forward(own, [one.term for one in given], itself), given)
             flow = flows[node.name] = self._seen(f"forward/{node.name}", truth, local, given)
             if own is not None and not flow.is_oracles:
@@ -151,17 +151,9 @@ class GraphStep:
                     self._visit(f"state/{node.name}/{name}", state, local)
         return flows
 
-    def _of_itself(self, node: Operation, which: str) -> dict[str, Bounded]:
-        """The candidate's own output and gradient of the input, where the operation follows itself; the latter is that
-        of the operation before, if nothing else takes its output.
-        """
-        if not node.follows_itself:
-            return {}
-        paths = {"output": f"forward/{node.name}"}
-        before = node.inputs[0]
-        if which == "both" and sum(one.inputs.count(before) for one in self._graph.nodes) == 1:
-            paths["input_gradient"] = "grads/input" if before == INPUT else f"grads/{before}/output"
-        known = {name: self._peek(path) for name, path in paths.items()}
+    def _of_itself(self, node: Operation) -> dict[str, Bounded]:
+        """What the candidate's file has of an operation that follows itself."""
+        known = {name: self._peek(path) for name, path in paths_of_itself(self._graph, node).items()}
         return {name: self._exact(one) for name, one in known.items() if one is not None}
 
     def _backward(self, flows: dict[str, _Flow], target: Bounded) -> None:
@@ -208,7 +200,7 @@ class GraphStep:
         truth = node.backward(dy.truth, [one.truth for one in given[1:]], replay.parameters)
         own, local = _known(given), None
         if own is not None:
-            local = truth if _nothing_new(given) else replay.backward(own[0], own[1:], self._of_itself(node, "both"))
+            local = truth if _nothing_new(given) else replay.backward(own[0], own[1:], self._of_itself(node))
         for name, gradient in truth[1].items():
             # Where its terms are in the file, that says more
             alone = name == "bias" and not node.follows_itself

@@ -26,6 +26,7 @@ from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula, Join
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.measure.file_pair import FilePair, Parameters
 from bridge.judge.oracle.error_model import Arithmetic
+from bridge.judge.oracle.from_own import paths_of_itself
 from bridge.judge.oracle.reduced_precision import HALF
 from bridge.operations.losses import MeanSquaredError
 
@@ -192,18 +193,11 @@ class StepGraph:
         if node.state_shapes():
             known = known | self.pair.first_state | self.pair.state(self.step)
         parameters = {name: known[f"{node.name}/{name}"] for name in (*node.parameter_shapes(), *node.state_shapes())}
-        if node.follows_itself:
-            parameters |= self._of_itself(node)
+        own = {name: self.own(path) for name, path in paths_of_itself(self.model.graph, node).items()}
+        parameters |= {name: one for name, one in own.items() if one is not None}
         if node.has_mask:
             parameters["mask"] = self.pair.masks(self.step)[f"{node.name}/mask"]
         return Formula(shape, node, tuple(self.value(name) for name in _taken(node)), parameters, dy, gradient)
-
-    def _of_itself(self, node: Node) -> Parameters:
-        """The candidate's own output and gradient of the input, see `bridge.operations.operation`."""
-        found = {"output": self.own(f"forward/{node.name}")}
-        if len(self._takers(node.inputs[0])) == 1:
-            found["input_gradient"] = self.own(gradient_of(node.inputs[0]))
-        return {name: one for name, one in found.items() if one is not None}
 
     def _bias(self, layer: Conv2d) -> Array | None:
         return self.weights.get(f"{layer.name}/bias")
@@ -212,11 +206,6 @@ class StepGraph:
 def _taken(node: Node) -> tuple[str, ...]:
     """The tensors that a layer takes."""
     return tuple(INPUT if name == INPUT else f"forward/{name}" for name in node.inputs)
-
-
-def gradient_of(name: str) -> str:
-    """The gradient of the output of a node, or of the network's input."""
-    return "grads/input" if name == INPUT else f"grads/{name}/output"
 
 
 def _backward_inputs(node: Node) -> tuple[str, ...]:
