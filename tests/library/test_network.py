@@ -92,18 +92,24 @@ def test_every_number_is_that_of_python_from_c(tmp_path: Path) -> None:
 
 def test_integers_are_taken(tmp_path: Path) -> None:
     """Words and classes, with the same bits as the same numbers that are real; what these cannot hold is said."""
-    check_integers(printed(compiled(PROGRAMS / "whole_numbers.f90", tmp_path, *SANITIZED)))
+    assert printed(compiled(PROGRAMS / "whole_numbers.f90", tmp_path, *SANITIZED), "cpu") == INTEGERS
 
 
-def check_integers(said: list[str]) -> None:
-    assert said == [
-        "forward of int32:  0.0E+00", "forward of int64:  0.0E+00", "forward of float64:  0.0E+00", "losses:  0.0E+00",
-        "weights after a step:  0.0E+00", "pulled back:  0.0E+00", "gradients there: T",
-        "x: number 2 is 16777217, expected at most 16777216 in a network of float32",
-        "x: number 1 is -9007199254740993, expected at most 9007199254740992 in a network of float64",
-        "layer table (embedding): number 1 of its input is 12, expected a whole number from 0 to 10",
-        "packed:  0.0E+00", "input word: number 3 is 16777217, expected at most 16777216 in a network of float32",
-        "input word: the shape (2), expected (3)"]
+def test_integers_are_taken_on_cuda(tmp_path: Path, cuda: str) -> None:
+    """As real numbers they are copied there."""
+    said = printed(compiled(PROGRAMS / "whole_numbers.f90", tmp_path), cuda)
+    assert said == [one for one in INTEGERS if "layer table" not in one]
+
+
+#: Of programs/whole_numbers.f90
+INTEGERS = [
+    "forward of int32:  0.0E+00", "forward of int64:  0.0E+00", "forward of float64:  0.0E+00", "losses:  0.0E+00",
+    "weights after a step:  0.0E+00", "pulled back:  0.0E+00", "gradients there: T",
+    "x: number 2 is 16777217, expected at most 16777216 in a network of float32",
+    "x: number 1 is -9007199254740993, expected at most 9007199254740992 in a network of float64",
+    "layer table (embedding): number 1 of its input is 12, expected a whole number from 0 to 10",
+    "packed:  0.0E+00", "input word: number 3 is 16777217, expected at most 16777216 in a network of float32",
+    "input word: the shape (2), expected (3)"]
 
 #: Of programs/gradients.f90
 IN_PARTS = [

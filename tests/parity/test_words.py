@@ -118,6 +118,14 @@ def test_integers_of_any_kind_are_taken() -> None:
         bridge.Network.from_torch(nn.Sequential(nn.Linear(3, 2))).forward(x)
 
 
+def test_an_integer_that_float32_cannot_hold_is_refused() -> None:
+    """It would be another row, in silence."""
+    net = bridge.Network(bridge.Model((Embedding("words", 5, 3),)))
+    for number in (2**24 + 1, -2**24 - 1):
+        with pytest.raises(bridge.ArgumentError, match="expected at most 16777216 in a network of float32"):
+            net.forward(np.array([[number]]))
+
+
 @pytest.mark.parametrize(("number", "said"), [(11.0, "11"), (-1.0, "-1"), (2.5, "2.5"), (3e9, "3.00000E+09")])
 def test_a_number_that_no_table_has_is_an_error(number: float, said: str) -> None:
     net = bridge.Network.from_torch(NETWORKS["tied"][0](), example=(3, 5))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,7 +18,9 @@ import bridge
 from bridge import Network, Sgd
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
-from bridge.operations import Operation
+from bridge.judge.oracle.bounded import Bounded
+from bridge.judge.oracle.error_model import Arithmetic
+from bridge.operations import Gru, Lstm, Operation, Rnn
 from bridge.validate.self_test.graph_candidate import GraphOperations, train_graph
 from reference.export import export
 from reference.settings import ExportSettings
@@ -140,6 +143,52 @@ def test_what_is_added_to_its_output_is_judged(kind: str, tmp_path: Path) -> Non
         assert verdict.outcome is Outcome.ROUNDING, verdict.words
 
 
+@pytest.mark.parametrize("kind", LAYERS)
+def test_the_last_of_many_times_is_judged_as_the_first(kind: str, tmp_path: Path) -> None:
+    """An error of the fourth digit shows in the last output of 60, and in the first gradient."""
+    class Long(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells, self.out = LAYERS[kind](4, 16, batch_first=True), nn.Linear(16, 2)
+            for one in self.cells.parameters():
+                nn.init.uniform_(one, -0.75, 0.75)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.out(self.cells(x)[0])
+            return found
+
+    fixture = export(tmp_path / "fixture.h5", ExportSettings(
+        model=Long, shape=(60, 4), batch=2, steps=1, lr=0.1, threads=1)).path
+    result = tmp_path / "result.h5"
+    assert judge(fixture, train_graph(fixture, result), diagnosing=False)[1].outcome is Outcome.ROUNDING
+    for backward in (False, True):
+        class Wrong(GraphOperations):
+            def forward(self, node: Operation, inputs: list[torch.Tensor], parameters: dict[str, torch.Tensor],
+                        backward: bool = backward) -> torch.Tensor:
+                factor = torch.ones(1, 60, 1)
+                factor[:, 0 if backward else -1] += 1e-3
+                if node.name == "cells.hh_l0" and backward:
+                    # The numbers as they are, their gradients times the factor
+                    inputs = [inputs[0] * factor + (inputs[0] * (1 - factor)).detach()]
+                found = super().forward(node, inputs, parameters)
+                return found * factor if node.name == "cells.hh_l0" and not backward else found
+
+        _, verdict = judge(fixture, train_graph(fixture, result, Wrong), diagnosing=False)
+        assert verdict.outcome is Outcome.BUG, (backward, verdict.words)
+
+
+def test_a_bound_is_as_large_as_what_it_is_of() -> None:
+    """A gradient that is a thousand times as large has a bound that is a thousand times as large."""
+    rng, arithmetic = np.random.default_rng(1), Arithmetic(2.0**-24)
+    for kind in (Lstm, Gru, Rnn):
+        node = kind("it", 5)
+        z, w, b, dy = (Bounded(rng.standard_normal(shape), 0.0, arithmetic) for shape in (
+            (3, 4, 5 * node.gates), (5 * node.gates, 5), (5 * node.gates,), (3, 4, 5)))
+        small, large = (node.backward(Bounded(scale * dy.value, 0.0, arithmetic), [z], {"weight": w, "bias": b})[0][0]
+                        for scale in (1.0, 1024.0))
+        assert np.allclose(large.error, 1024 * small.error, rtol=1e-6)
+
+
 def wrong_lstm(order: str = "ifgo", forget: float = 0.0, of_state: Any = torch.tanh, gate: Any = torch.sigmoid,
                of_proposal: Any = torch.tanh) -> Cell:
     def cell(z: torch.Tensor, p: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -157,25 +206,30 @@ def swapped_gru(z: torch.Tensor, p: torch.Tensor, h: torch.Tensor, c: torch.Tens
     return u * (n + (r + r_).sigmoid() * n_).tanh() + (1 - u) * h, c
 
 
-#: A mistake: the kind, a cell, what the parameters are, and whether nothing flows back by way of the output
+#: A mistake by what is said of it: the kind, a cell, what the parameters are, and whether nothing flows back by way of
+#: the output
 MISTAKES: dict[str, tuple[str, Cell | None, Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], bool]] = {
-    "gates in another order": ("lstm", wrong_lstm("ifog"), dict, False),
-    "TensorFlow's shift of the forget gate": ("lstm", wrong_lstm(forget=1.0), dict, False),
-    "no tangent of the state": ("lstm", wrong_lstm(of_state=lambda c: c), dict, False),
-    "hard sigmoids": ("lstm", wrong_lstm(gate=lambda x: (0.2 * x + 0.5).clamp(0, 1)), dict, False),
-    "a proposal by sigmoid": ("lstm", wrong_lstm(of_proposal=torch.sigmoid), dict, False),
-    "no bias_hh": ("lstm", None, lambda p: {**p, "bias": 0 * p["bias"]}, False),
-    "weights transposed": ("lstm", None, lambda p: {**p, "weight": torch.cat(
+    "the gates are in the order input, forget, output, proposal": ("lstm", wrong_lstm("ifog"), dict, False),
+    "the sigmoid of what the forget gate takes + 1": ("lstm", wrong_lstm(forget=1.0), dict, False),
+    "the state in place of its tanh": ("lstm", wrong_lstm(of_state=lambda c: c), dict, False),
+    "the hard sigmoid 1/2 + x/5 of what the input gate takes": (
+        "lstm", wrong_lstm(gate=lambda x: (0.2 * x + 0.5).clamp(0, 1)), dict, False),
+    "sigmoid of what the proposal takes in place of tanh": ("lstm", wrong_lstm(of_proposal=torch.sigmoid), dict, False),
+    "lstm without the bias, as if it were 0": ("lstm", None, lambda p: {**p, "bias": 0 * p["bias"]}, False),
+    "the weight of each gate transposed": ("lstm", None, lambda p: {**p, "weight": torch.cat(
         [one.T for one in p["weight"].chunk(4)])}, False),
-    "nothing flows back by way of the output": ("lstm", None, dict, True),
-    "the update gate the other way": ("gru", swapped_gru, dict, False),
-    "the gradient of the plain cell": ("rnn", None, dict, True),
+    "lstm without the gradient of the time behind, as if it were 0": ("lstm", None, dict, True),
+    "the sigmoid of -(what the update gate takes)": ("gru", swapped_gru, dict, False),
+    "the reset gate multiplies the output before, not its product": ("gru", None, dict, False),
+    "rnn without the gradient of the time behind, as if it were 0": ("rnn", None, dict, True),
+    "the last time comes first in the output": ("gru", None, lambda p: p, False),
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_found_where_it_is(fixtures: dict[str, Path], name: str, tmp_path: Path) -> None:
-    """Ten, each in the first tensor that it strikes."""
+def test_a_mistake_is_named_where_it_is(fixtures: dict[str, Path], name: str, tmp_path: Path) -> None:
+    """Each in the first tensor that it strikes."""
     kind, cell, change, detached = MISTAKES[name]
 
     class Wrong(GraphOperations):
@@ -183,9 +237,19 @@ def test_a_mistake_is_found_where_it_is(fixtures: dict[str, Path], name: str, tm
                     ) -> torch.Tensor:
             if node.name != "cells.hh_l1":
                 return super().forward(node, inputs, parameters)
-            h = c = inputs[0].new_zeros(inputs[0].shape[0], node.hidden_size)  # type: ignore[attr-defined]
+            if name.startswith("the last time"):
+                return super().forward(node, inputs, parameters).flip(1)
+            n = node.hidden_size  # type: ignore[attr-defined]
+            h = c = inputs[0].new_zeros(inputs[0].shape[0], n)
             p, found = change(parameters), []
             for t in range(inputs[0].shape[1]):
+                if name.startswith("the reset gate"):
+                    r, u = (inputs[0][:, t, :2 * n] + functional.linear(
+                        h, p["weight"][:2 * n], p["bias"][:2 * n])).sigmoid().chunk(2, 1)
+                    h = u * h + (1 - u) * (inputs[0][:, t, 2 * n:] + functional.linear(
+                        r * h, p["weight"][2 * n:], p["bias"][2 * n:])).tanh()
+                    found.append(h)
+                    continue
                 product = functional.linear(h.detach() if detached else h, p["weight"], p["bias"])
                 h, c = cell(inputs[0][:, t], product, h, c) if cell else node._torch_cell(  # type: ignore[attr-defined]
                     inputs[0][:, t], product, (h, c))
@@ -196,3 +260,5 @@ def test_a_mistake_is_found_where_it_is(fixtures: dict[str, Path], name: str, tm
     assert verdict.outcome is Outcome.BUG and verdict.diagnosis is not None
     (first, *_) = verdict.diagnosis.findings
     assert first.name == ("grads/cells.ih_l1/output" if detached else "forward/cells.hh_l1")
+    # Of a plain cell a weight of 0 comes to the same
+    assert any(name in one.detail for one in first.explanations)

@@ -13,7 +13,9 @@ program whole_numbers
    type(error_type), allocatable :: error
    type(inputs_type) :: inputs
    real(sp) :: packed(5, 3)
+   character(len=64) :: device
    integer :: i
+   call get_command_argument(1, device)
    words = reshape([(mod(7*i, 11), i=1, 24)], [4, 6])
    classes = 0
    do i = 1, 12
@@ -57,8 +59,11 @@ program whole_numbers
    print "(a)", error%message
    call double%forward([-2_int64**53 - 1_int64], wide, error)
    print "(a)", error%message
-   call net%forward(words(:, ::2) + 5, y, error)
-   print "(a)", error%message
+   ! On a device nobody waits for such a number
+   if (device == "cpu") then
+      call net%forward(words(:, ::2) + 5, y, error)
+      print "(a)", error%message
+   end if
 
    call inputs%add("word")
    call inputs%add("place", [2, 2])
@@ -82,7 +87,8 @@ contains
       call net%add("table", embedding(11, 8))
       call net%add("logits", linear(8, 5))
       call net%add("by_class", layer("permute", "dims=0,2,1"))
-      call net%build(error, loss="cross_entropy class_indices=1", precision=precision, keep_activations=keep_all)
+      call net%build(error, loss="cross_entropy class_indices=1", precision=precision, keep_activations=keep_all, &
+         & device=trim(device))
       if (allocated(error)) error stop error%message
    end subroutine make
 

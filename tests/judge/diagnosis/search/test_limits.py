@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
+from bridge.judge.diagnosis.candidates import operation_faults
 from bridge.judge.diagnosis.clock import now
-from bridge.judge.diagnosis.predictions.operations import Predicted
+from bridge.judge.diagnosis.predictions.operations import Predicted, Remade
 from bridge.judge.diagnosis.sampling import few_channels, sample
-from bridge.judge.diagnosis.search import Search
+from bridge.judge.diagnosis.search import PAIRS, Search
 from bridge.judge.diagnosis.unobserved import unobserved_operations
 from tests.helpers.judged.diagnosed import Lab, keys
 from tests.helpers.judged.searched import DW, Array, Z
@@ -136,3 +139,34 @@ def test_planting_changes_only_what_follows(lab: Lab) -> None:
     # Also in place of a tensor that the file holds
     wrong = lab.graph().operation(Z).replaced(bias_factor=0.0)
     np.testing.assert_array_equal(lab.graph().planting(Z, wrong).value(Z).value, wrong.full(lab.arithmetic).value)
+
+
+def test_operands_of_hypotheses_are_made_anew() -> None:
+    """A search keeps hundreds of hypotheses, and not the tensors of each."""
+    made: list[weakref.ref[Array]] = []
+
+    def change(a: Array) -> Array:
+        found = a + 1
+        made.append(weakref.ref(found))
+        return found
+
+    several = [Remade(Predicted(np.zeros(5), np.ones(5)), change) for _ in range(20)]
+    for one in several:
+        assert (one.value == 1).all() and one.error is not None and (one.error == 2).all()
+        assert one.value is one.value
+    assert len(made) == 40 and sum(one() is not None for one in made) == Remade.KEPT
+    Remade.forget()
+    assert not any(one() is not None for one in made)
+
+
+@pytest.mark.deep
+def test_of_thousands_of_pairs_the_nearest_are_kept(lab: Lab) -> None:
+    """And operands of hypotheses are such as are made anew."""
+    right = lab.right(Z)
+    search = Search(lab.case(Z, right * (1 + np.random.default_rng(0).standard_normal(right.shape))))
+    search._try(operation_faults(search.case))
+    first = [one.hypothesis for one in search.tried if not one.hypothesis.altered]
+    assert any(isinstance(getattr(one.operation, "x", None), Remade) for one in first)
+    before, count = len(search.tried), search.count
+    search._twice(first)
+    assert search.count > count + 10 * PAIRS and len(search.tried) <= before + 2 * PAIRS
