@@ -120,6 +120,10 @@ def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape], *, evaluat
                     break
 
 
+#: torch's functions of recurrent layers
+RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+
+
 class _InFloat64(TorchFunctionMode):
     """What a module of float32 makes float32 of stays float64, as all that it computes is: it changes nothing there."""
 
@@ -129,6 +133,9 @@ class _InFloat64(TorchFunctionMode):
             if func is torch.Tensor.float:
                 return args[0]
             args, kwargs = tree_map(lambda one: torch.float64 if one is torch.float32 else one, (args, kwargs))
+        if getattr(func, "__name__", "") in RECURRENT:
+            # Which take no first state of torch.zeros beside them
+            args = tree_map(lambda one: one.double() if isinstance(one, torch.Tensor) else one, args)
         return func(*args, **kwargs)
 
 

@@ -73,6 +73,14 @@ def test_a_relu_in_place_of_the_tangent_and_dropout_between_layers() -> None:
     assert all(one.relu for one in net.model.layers if one.kind == "rnn")  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("make", [
+    lambda x: torch.zeros(1, x.shape[0], 4), lambda x: x.new_zeros(1, x.shape[0], 4)], ids=["zeros", "new_zeros"])
+def test_a_first_state_of_0_may_be_made_by_forward(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """As tutorials have it."""
+    module = Written(lambda m, x: m.a(x, (make(x), make(x)))[0], a=nn.LSTM(3, 4, batch_first=True))
+    assert Network.from_torch(module, example=(2, 6, 3)).model.layers[-1].kind == "lstm"
+
+
 @pytest.mark.parametrize(("forward", "layer", "said"), [
     (lambda m, x: m.a(x)[0], nn.LSTM(3, 4, proj_size=2, batch_first=True), "proj_size other than 0"),
     (lambda m, x: m.a(x)[1][1][-1], nn.LSTM(3, 4, batch_first=True), "lstm, of whose outputs number 2 is taken"),
