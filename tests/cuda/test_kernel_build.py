@@ -206,10 +206,11 @@ def test_unusable_kernels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     """A call of the run-time library, another name, a syntax error: the build stops, and writes no file."""
     body = (KERNELS / "kernels.inc").read_text(encoding="utf-8")
     assert old in body
-    for folder in ("cuda/kernels", "cuda/kernels/convolutions", "operations/loops", "optimizers"):
-        (tmp_path / folder).mkdir(parents=True)
-        for file in (KERNELS.parents[1] / folder).glob("*.inc"):
-            shutil.copy(file, tmp_path / folder)
+    fortran = KERNELS.parents[1]
+    for file in fortran.rglob("*.inc"):
+        copied = tmp_path / file.relative_to(fortran)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copied)
     source = Path(shutil.copy(SOURCE, tmp_path / "cuda/kernels"))
     source.with_suffix(".inc").write_text(body.replace(old, new), encoding="utf-8")
     output = tmp_path / "kernels.ptx"
