@@ -109,6 +109,7 @@ INTEGERS = [
     "x: number 1 is -9007199254740993, expected at most 9007199254740992 in a network of float64",
     "layer table (embedding): number 1 of its input is 12, expected a whole number from 0 to 10",
     "packed:  0.0E+00", "input word: number 3 is 16777217, expected at most 16777216 in a network of float32",
+    "input word: 1 dimensions, expected (3)", "x: it has no memory, expected an array that is allocated",
     "input word: the shape (2), expected (3)"]
 
 #: Of programs/gradients.f90

@@ -15,6 +15,7 @@ program whole_numbers
    real(sp) :: packed(5, 3)
    character(len=64) :: device
    integer :: i
+   integer(int64), allocatable :: missing(:)
    call get_command_argument(1, device)
    words = reshape([(mod(7*i, 11), i=1, 24)], [4, 6])
    classes = 0
@@ -71,6 +72,13 @@ program whole_numbers
    call inputs%pack("place", reshape([(int(i, int64), i=1, 12)], [2, 2, 3]), packed, error)
    call say("packed", maxval(abs(packed - reshape(real([3, 1, 2, 3, 4, 1, 5, 6, 7, 8, 2, 9, 10, 11, 12], sp), [5, 3]))))
    call inputs%pack("word", [3, 1, 2**24 + 1], packed, error)
+   print "(a)", error%message
+   ! gfortran warns of bounds that were never set
+   allocate (missing(0))
+   deallocate (missing)
+   call inputs%pack("word", missing, packed, error)
+   print "(a)", error%message
+   call net%forward(missing, y, error)
    print "(a)", error%message
    call inputs%pack("word", [3, 1], packed, error)
    print "(a)", error%message
