@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ import numpy as np
 from reference.errors import InputError
 
 Shape = tuple[int, ...]
-#: The shapes of several inputs with the images, by their names or in the order of the module's arguments
-Several = Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
+#: The shapes of several inputs with the images, by their names or in the order of the module's arguments; or arrays
+Several = Mapping[str, Any] | Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Inputs:
     ----------
     names : of the arguments of the module's ``forward``
     shapes : of each for one image; () is one number
+    whole : those that the module takes as integers, which lie in the array as real numbers: each is below a number,
+        which is 0 where that is not known. None: it is not known which these are
 
     Examples
     --------
@@ -38,6 +41,20 @@ class Inputs:
 
     names: tuple[str, ...]
     shapes: tuple[Shape, ...]
+    whole: Mapping[str, int] | None = field(default=None, hash=False)
+
+    def guesses(self) -> Iterator[Inputs]:
+        """Yield these with what may be integers: what is known, else none of them, then one, then more.
+
+        >>> [sorted(one.whole) for one in Inputs(("x", "t"), ((1,), ())).guesses()]
+        [[], ['x'], ['t'], ['t', 'x']]
+        """
+        if self.whole is not None:
+            yield self
+            return
+        for count in range(len(self.names) + 1):
+            for chosen in itertools.combinations(self.names, count):
+                yield replace(self, whole=dict.fromkeys(chosen, 0))
 
     @property
     def text(self) -> str:
@@ -61,7 +78,7 @@ class Inputs:
         Examples
         --------
         >>> Inputs.of_text("x=1,2 t=")
-        Inputs(names=('x', 't'), shapes=((1, 2), ()))
+        Inputs(names=('x', 't'), shapes=((1, 2), ()), whole=None)
         """
         found = [re.fullmatch(r"([^=]+)=((?:[0-9]+(?:,[0-9]+)*)?)", one) for one in text.split()]
         named = {one[1]: tuple(int(n) for n in one[2].split(",") if n) for one in found if one}
@@ -135,7 +152,7 @@ def _joining(like: Any) -> Callable[[Any, int], Any]:
 
 
 def of_example(forward: Callable[..., Any], example: Several) -> tuple[Inputs, int]:
-    """Return the inputs of shapes with the images, and the number of images.
+    """Return the inputs of shapes with the images, or of arrays, and the number of images.
 
     Raises
     ------
@@ -145,20 +162,34 @@ def of_example(forward: Callable[..., Any], example: Several) -> tuple[Inputs, i
     taken = [one.name for one in inspect.signature(forward).parameters.values()
              if one.kind in (one.POSITIONAL_OR_KEYWORD, one.POSITIONAL_ONLY)]
     names = list(example) if isinstance(example, Mapping) else taken[:len(example)]
-    shapes = [tuple(int(n) for n in one) for one in (example.values() if isinstance(example, Mapping) else example)]
+    given = list(example.values() if isinstance(example, Mapping) else example)
+    shapes = [tuple(int(n) for n in getattr(one, "shape", one)) for one in given]
     if len(names) < len(shapes) or any(name not in taken for name in names):
         raise InputError(f"{len(shapes)} inputs ({', '.join(names)}), expected those that forward takes: "
                          f"{', '.join(taken)}")
     if not shapes or any(not one or one[0] != shapes[0][0] for one in shapes):
         raise InputError(f"inputs of the shapes {shapes}, expected (n, ...), the same n of each")
-    return Inputs(tuple(names), tuple(one[1:] for one in shapes)), shapes[0][0]
+    return Inputs(tuple(names), tuple(one[1:] for one in shapes), whole_of(dict(zip(names, given, strict=True)))
+                  ), shapes[0][0]
+
+
+def whole_of(arrays: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return which arrays are of integers, and what those are below; None where they are shapes, which do not say it.
+
+    >>> whole_of({"x": np.zeros(2), "word": np.array([3, 8])}), whole_of({"x": (2, 3)})
+    ({'word': 9}, None)
+    """
+    if not all(hasattr(one, "dtype") for one in arrays.values()):
+        return None
+    return {name: max(int(one.max()) + 1, 0) if math.prod(one.shape) else 0 for name, one in arrays.items()
+            if str(one.dtype).removeprefix("torch.").startswith(("int", "uint"))}
 
 
 def is_several(example: Any) -> bool:
-    """Return whether an example has the shapes of several inputs.
+    """Return whether an example has the shapes of several inputs, or several arrays.
 
-    >>> is_several((2, 3)), is_several([(2, 3), (2,)]), is_several({"x": (2, 3)})
-    (False, True, True)
+    >>> is_several((2, 3)), is_several([(2, 3), (2,)]), is_several({"x": (2, 3)}), is_several([np.zeros((2, 3))])
+    (False, True, True, True)
     """
     return isinstance(example, Mapping) or (isinstance(example, Sequence) and any(
-        isinstance(one, Sequence) for one in example))
+        isinstance(one, Sequence) or hasattr(one, "dtype") for one in example))

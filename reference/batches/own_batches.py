@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from reference.errors import InputError
-from reference.inputs import Inputs
+from reference.inputs import Inputs, whole_of
 from reference.losses import LossText
 
 #: An array of one batch, or several inputs by their names, several of them, a file, or a folder of files
@@ -155,7 +155,7 @@ def _inputs(first: Any) -> Inputs | None:
     """Names and shapes of several."""
     if not isinstance(first, Mapping):
         return None
-    return Inputs(tuple(first), tuple(tuple(one.shape[1:]) for one in first.values()))
+    return Inputs(tuple(first), tuple(tuple(one.shape[1:]) for one in first.values()), whole_of(first))
 
 
 def _packed(name: str, inputs: Inputs, given: Any) -> np.ndarray:

@@ -18,6 +18,7 @@ import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -87,8 +88,31 @@ def volumes(fits: Callable[[int, int, int], bool], given: tuple[int, int, int]) 
     return [given]
 
 
-def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape], *, evaluated: bool = True,
-          integers: int = 0) -> None:
+@dataclass(frozen=True)
+class Whole:
+    """Which numbers of an input are integers.
+
+    Attributes
+    ----------
+    below : of one input, all of whose numbers are: they are below this
+    places : of several inputs where those begin and end that lie among real numbers, and what they are below
+    """
+
+    below: int = 0
+    places: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Return the input's element type, where it is not the module's."""
+        return torch.int64 if self.below else None
+
+
+#: All are real numbers
+REAL = Whole()
+
+
+def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape], whole: Whole = REAL, *,
+          evaluated: bool = True) -> None:
     """Refuse layers that do not give, to the bit, what the module gives.
 
     Parameters
@@ -97,15 +121,15 @@ def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape], *, evaluat
         A copy on the CPU: its parameters, buffers and modes are changed.
     layers : of another copy; not modified
     shapes : of inputs
+    whole : which numbers of an input are integers
     evaluated : in the modes of evaluation, too
-    integers : inputs are integers below this, where it is not 0
 
     Raises
     ------
     InputError
         If the module fails on them, or gives something else; says what differs, and what may be the reason.
     """
-    twin = _Twin(module, layers, integers)
+    twin = _Twin(module, layers, whole)
     for mode in ("as it is", "in evaluation"):
         if mode == "in evaluation":
             if not evaluated or not any(part.training for part in module.modules()):
@@ -186,8 +210,8 @@ class _AlongTheLast(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class _Twin:
     """A module and its layers, with the same parameters, at random."""
 
-    def __init__(self, module: nn.Module, layers: Layers, integers: int) -> None:
-        self._integers = integers
+    def __init__(self, module: nn.Module, layers: Layers, whole: Whole) -> None:
+        self._whole = whole
         self._close = CLOSE if layers.rewritten else 0.0
         is_single = all(one.dtype == torch.float32 for one in module.parameters())
         self._mode = _InFloat64 if layers.rewritten and is_single else contextlib.nullcontext
@@ -226,7 +250,7 @@ class _Twin:
 
     def compare(self, shape: Shape, mode: str) -> bool:
         """Run both, with gradients and without; returns whether all of the output is a number."""
-        x = torch.randint(self._integers, shape, generator=self._generator) if self._integers else self._random(shape)
+        x = self._input(shape)
         for gradients in (True, False):
             with self._mode(), _kept(self._module) as kept:
                 expected = self._run(self._module, x, gradients, "the model", self._learned)
@@ -303,6 +327,14 @@ class _Twin:
                              ) from error
         return {"output": output.detach(), **{f"{GRADIENT}{one}": grad
                                               for one, grad in zip(names, grads, strict=True)}}
+
+    def _input(self, shape: Shape) -> torch.Tensor:
+        if self._whole.below:
+            return torch.randint(self._whole.below, shape, generator=self._generator)
+        x = self._random(shape)
+        for begin, end, below in self._whole.places:
+            x[:, begin:end] = torch.randint(below, (shape[0], end - begin), generator=self._generator)
+        return x
 
     def _random(self, shape: Shape) -> torch.Tensor:
         found = torch.empty(shape, dtype=self._dtype).uniform_(-2, 2, generator=self._generator)

@@ -13,6 +13,7 @@ import copy
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from reference.network.aten.volumes import VOLUMES
 from reference.network.hyperparameters import is_operation
 from reference.network.layers import Layers
 from reference.network.outputs import Which, of_output
-from reference.network.proof import Shape, prove
+from reference.network.proof import REAL, Shape, Whole, prove
 from reference.network.trace import trace
 from reference.network.unpacked import of_inputs
 
@@ -76,33 +77,50 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
         _check_module(module)
         if output is not None:
             module = of_output(module, output)
-        if inputs is not None:
-            module = of_inputs(module, inputs)
         integers = integers or _rows(module)
-        try:
-            layers = _found(module, trace)
-        except InputError as error:
-            # A number has no dimension of images
-            if is_operation(module) or example == ():
-                raise
-            if example is None:
-                raise InputError(f"{error}; given the shape of an input (example), torch.export may read it") from error
+        if inputs is None:
+            return _read(module, shapes, example, Whole(integers), foreign)
+        first: InputError | None = None
+        for guess in inputs.guesses() if integers or inputs.whole else [replace(inputs, whole={})]:
+            whole = Whole(places=tuple((*inputs.places[name], below or integers or 1)
+                                       for name, below in (guess.whole or {}).items()))
             try:
-                return _exported(module, shapes, (max(2, example[0]), *example[1:]), error, integers)
-            except InputError as refused:
-                if not foreign:
+                return _read(of_inputs(module, guess), shapes, example, whole, foreign)
+            except InputError as error:
+                first = first or error
+                if not any(one in str(error) for one in ("the model fails on", "torch.export cannot")):
                     raise
-                return _as_calls(module, example, refused, integers)
-        if example is not None and len(example) == VOLUMES and any(_is_of_any(layer) for _, layer in layers):
-            unclear = InputError("an Upsample by one number for all sides, of volumes three are supported by torch.fx")
-            return _exported(module, shapes, (max(2, example[0]), *example[1:]), unclear, integers)
+        assert first is not None
+        raise first
+
+
+def _read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape | None, whole: Whole,
+          foreign: bool) -> Layers:
+    """As `read`, of one input."""
+    try:
+        layers = _found(module, trace)
+    except InputError as error:
+        # A number has no dimension of images
+        if is_operation(module) or example == ():
+            raise
+        if example is None:
+            raise InputError(f"{error}; given the shape of an input (example), torch.export may read it") from error
         try:
-            prove(_copy(module), layers, shapes(layers))
-        except InputError as error:
-            # What fails on real numbers may take integers; what gives something else takes real numbers
-            if not integers or "the model fails on" not in str(error):
+            return _exported(module, shapes, (max(2, example[0]), *example[1:]), error, whole)
+        except InputError as refused:
+            if not foreign:
                 raise
-            prove(_copy(module), layers, shapes(layers), integers=integers)
+            return _as_calls(module, example, refused, whole)
+    if example is not None and len(example) == VOLUMES and any(_is_of_any(layer) for _, layer in layers):
+        unclear = InputError("an Upsample by one number for all sides, of volumes three are supported by torch.fx")
+        return _exported(module, shapes, (max(2, example[0]), *example[1:]), unclear, whole)
+    try:
+        prove(_copy(module), layers, shapes(layers))
+    except InputError as error:
+        # What fails on real numbers may take integers; what gives something else takes real numbers
+        if whole == REAL or "the model fails on" not in str(error):
+            raise
+        prove(_copy(module), layers, shapes(layers), whole)
     return layers
 
 
@@ -125,67 +143,66 @@ def _found(module: nn.Module, reader: Callable[[nn.Module], Layers]) -> Layers:
 
 
 def _exported(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape, refused: InputError,
-              integers: int = 0) -> Layers:
-    """What torch.export reads of an input of real numbers, or else of integers below a number that is not 0."""
+              whole: Whole) -> Layers:
+    """What torch.export reads of an input of real numbers, or else of integers."""
+    if not whole.places:
+        try:
+            return _of_type(module, shapes, example, REAL)
+        except InputError as error:
+            if "torch.export cannot" not in str(error):
+                raise
+            if not whole.below:
+                raise InputError(f"{refused}; {error}") from error
     try:
-        return _of_type(module, shapes, example, 0)
-    except InputError as error:
-        if "torch.export cannot" not in str(error):
-            raise
-        if not integers:
-            raise InputError(f"{refused}; {error}") from error
-    try:
-        return _of_type(module, shapes, example, integers)
+        return _of_type(module, shapes, example, whole)
     except InputError as error:
         raise _OfIntegersError(str(error)) from error
 
 
-def _of_type(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape, integers: int) -> Layers:
+def _of_type(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example: Shape, whole: Whole) -> Layers:
     """Of every size if two are proved, else of the one at which it was read."""
     from reference.network.aten.graph import fixed, read_exported
 
-    dtype = torch.int64 if integers else None
-    layers = _found(module, lambda root: read_exported(root, example, dtype=dtype))
+    layers = _found(module, lambda root: read_exported(root, example, dtype=whole.dtype))
     with contextlib.suppress(InputError):
         tried = shapes(layers)
-        if integers and len(example) == 2:
+        if whole.dtype and len(example) == 2:
             # Words, of another number, too
             tried = [example, (example[0] + 1, example[1] + 1)]
         if len({one[1:] for one in tried}) > 1 or len(example) == 2:
-            _prove_exported(module, layers, tried, integers)
+            _prove_exported(module, layers, tried, whole)
             return layers
-    layers = fixed(layers, example) if len(example) > 2 or integers else layers
+    layers = fixed(layers, example) if len(example) > 2 or whole.dtype else layers
     shapes(layers)
-    _prove_exported(module, layers, [example, (example[0] + 1, *example[1:])], integers)
+    _prove_exported(module, layers, [example, (example[0] + 1, *example[1:])], whole)
     return layers
 
 
-def _as_calls(module: nn.Module, example: Shape, refused: InputError, integers: int) -> Layers:
+def _as_calls(module: nn.Module, example: Shape, refused: InputError, whole: Whole) -> Layers:
     """What torch.export reads, with calls of what exchange files lack."""
     from reference.network.aten.graph import read_exported
 
     if "torch.export cannot" in str(refused):
         raise refused
-    below = integers if isinstance(refused, _OfIntegersError) else 0
-    dtype = torch.int64 if below else None
+    whole = whole if isinstance(refused, _OfIntegersError) else REAL
     errors = []
     # Parts of a tensor that are written over are seen by whoever shares their memory: then without that
     for functional in (False, True):
         try:
             layers = _traced(_copy(module), lambda root, new=functional: read_exported(  # type: ignore[misc]
-                root, example, foreign=True, dtype=dtype, functional=new))
-            prove(_copy(module), layers, [example], evaluated=False, integers=below)
+                root, example, foreign=True, dtype=whole.dtype, functional=new))
+            prove(_copy(module), layers, [example], whole, evaluated=False)
             return layers
         except InputError as error:
             errors.append(error)
     raise errors[0]
 
 
-def _prove_exported(module: nn.Module, layers: Layers, shapes: Sequence[Shape], integers: int) -> None:
+def _prove_exported(module: nn.Module, layers: Layers, shapes: Sequence[Shape], whole: Whole) -> None:
     """And that the forward leaves the module's attributes alone, which torch.export puts back."""
     twin = _copy(module)
     before = _numbers(twin)
-    prove(twin, layers, shapes, integers=integers)
+    prove(twin, layers, shapes, whole)
     _check_numbers(before, {name: one for name, one in _numbers(twin).items() if not name.endswith("training")})
 
 

@@ -12,14 +12,15 @@ from reference.inputs import Inputs
 
 
 class Part(nn.Module):
-    """The numbers of one input."""
+    """The numbers of one input, perhaps as integers."""
 
-    def __init__(self, begin: int, end: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, begin: int, end: int, shape: tuple[int, ...], is_whole: bool) -> None:
         super().__init__()
-        self.place, self.shape = (begin, end), shape
+        self.place, self.shape, self.is_whole = (begin, end), shape, is_whole
 
     def forward(self, packed: torch.Tensor) -> torch.Tensor:
-        return packed[:, slice(*self.place)].reshape(-1, *self.shape)
+        found = packed[:, slice(*self.place)].reshape(-1, *self.shape)
+        return found.long() if self.is_whole else found
 
 
 def of_inputs(module: nn.Module, inputs: Inputs) -> nn.Module:
@@ -34,7 +35,8 @@ def of_inputs(module: nn.Module, inputs: Inputs) -> nn.Module:
     tensor([[4., 5.]])
     """
     kind = type(module)
-    parts = {f"{name}_input" if hasattr(module, name) else name: Part(*inputs.places[name], shape)
+    parts = {f"{name}_input" if hasattr(module, name) else name: Part(
+                 *inputs.places[name], shape, name in (inputs.whole or ()))
              for name, shape in zip(inputs.names, inputs.shapes, strict=True)}
 
     def forward(self: nn.Module, packed: torch.Tensor) -> object:

@@ -54,6 +54,23 @@ class Score(nn.Module):
         return (self.one(x) * self.other(y)).sum(-1, keepdim=True).squeeze(-1)
 
 
+class Guided(nn.Module):
+    """A denoiser that is told words and a class for each image, which are integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.classes = nn.Embedding(7, 4), nn.Embedding(5, 4, padding_idx=0)
+        self.first, self.last = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 1, 1)
+
+    def forward(self, noisy: torch.Tensor, words: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        told = self.words(words).mean(1) + self.classes(kind)
+        return self.last(torch.tanh(self.first(noisy) + told[:, :, None, None]))
+
+
+WORDS = {"noisy": np.linspace(-1, 1, 60, dtype=np.float32).reshape(2, 1, 5, 6),
+         "words": np.array([[3, 6, 3], [0, 1, 5]]), "kind": np.array([4, 0], np.uint8)}
+
+
 SHAPES = {"noisy": (2, 1, 5, 6), "t": (2,), "wanted": (2, 1, 5, 6)}
 GIVEN: dict[str, tuple[type[nn.Module], Any]] = {
     "by names": (Diffusion, {name: SHAPES[name] for name in ("t", "noisy")}),
@@ -94,6 +111,39 @@ def test_outputs_gradients_and_a_step_are_torchs(name: str, device: str, dtype: 
     for mine, its in zip(trained.parameters(), module.parameters(), strict=True):
         torch.testing.assert_close(mine, its, rtol=0, atol=CLOSE[dtype])
     assert trained(**given).shape == y.shape
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+def test_integers_lie_among_real_numbers(device: str, dtype: str) -> None:
+    """Of which it is found out where the example has shapes alone."""
+    torch.manual_seed(0)
+    module = Guided().to(getattr(torch, dtype))
+    given = {name: torch.from_numpy(one).to(getattr(torch, dtype) if name == "noisy" else torch.int64)
+             for name, one in WORDS.items()}
+    target = torch.randn(2, 1, 5, 6, dtype=getattr(torch, dtype))
+    examples: list[Any] = [WORDS, list(given.values()), {name: one.shape for name, one in WORDS.items()}]
+    for net in [bridge.Network.from_torch(copy.deepcopy(module), example=one, device=device) for one in examples]:
+        assert net.inputs is not None and "aten" not in {layer.kind for layer in net.model.layers}
+        arrays: Any = {**WORDS, "noisy": WORDS["noisy"].astype(dtype)}
+        if not device.startswith("cpu"):
+            arrays = to_device(net.inputs.packed({name: one.astype(dtype) for name, one in arrays.items()}), net.device)
+        twin = copy.deepcopy(module)
+        loss = nn.functional.mse_loss(twin(**given), target)
+        loss.backward()
+        torch.optim.SGD(twin.parameters(), LR).step()
+        assert net.step(arrays, to_device(target.numpy(), net.device), lr=LR) == pytest.approx(loss.item(), rel=1e-5)
+        trained = net.to_torch()
+        for mine, its in zip(trained.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(mine, its, rtol=0, atol=CLOSE[dtype])
+        assert trained(**given).shape == target.shape
+
+
+def test_integers_that_no_real_number_is_are_refused() -> None:
+    net = bridge.Network.from_torch(Guided(), example=WORDS)
+    with pytest.raises(bridge.ArgumentError, match="input 'words': whole numbers from 1 to 16777217, expected at most"):
+        net.forward({**WORDS, "words": np.array([[1, 2, 2**24 + 1]] * 2)})
+    with pytest.raises(bridge.BridgeError, match=r"layer words .*: number 4 of its input is 7, expected a whole"):
+        net.forward({**WORDS, "words": np.array([[1, 2, 3], [7, 0, 0]])})
 
 
 @pytest.mark.parametrize(("example", "why"), [
@@ -148,6 +198,20 @@ def test_a_fixture_has_them_and_a_step_is_right(tmp_path: Path, device: str) -> 
         file["steps/0/grads/input"][:, -1] *= 1.001
     verdict = judge(fixture, result, diagnosing=False, adequacy=False).verdict
     assert verdict.outcome is Outcome.BUG and "grads/input" in verdict.words
+
+
+def test_a_fixture_with_integers_is_judged(tmp_path: Path, device: str) -> None:
+    """A table whose third row, which is not taken, gets the second one's gradient is a bug."""
+    fixture, result = tmp_path / "f.h5", tmp_path / "r.h5"
+    export(fixture, ExportSettings(model=Guided, input=[WORDS, {**WORDS, "kind": np.array([1, 2])}],
+                                   target=np.zeros((2, 1, 5, 6))))
+    extension.run_file(fixture, result, device)
+    assert judge(fixture, result, diagnosing=False).verdict.outcome is Outcome.ROUNDING
+    with h5py.File(result, "r+") as file:
+        rows = file["steps/0/grads/words/weight"][()]
+        file["steps/0/grads/words/weight"][...] = rows[[0, 1, 1, 3, 4, 5, 6]]
+    verdict = judge(fixture, result, diagnosing=False, adequacy=False).verdict
+    assert verdict.outcome is Outcome.BUG and "grads/words/weight" in verdict.words
 
 
 @pytest.mark.parametrize(("given", "target", "why"), [

@@ -50,12 +50,12 @@ def checked_model(model: object) -> Model:
         raise ArgumentError(str(error)) from None
 
 
-def as_real(array: Any, dtype: str, model: Model) -> Any:
+def as_real(name: str, array: Any, dtype: str, model: Model) -> Any:
     """Return an array of integers as the real numbers that networks compute with, where an operation takes whole
     numbers; any other array stays as it is.
 
     >>> from bridge.operations import Embedding
-    >>> as_real(np.array([3]), "float32", Model((Embedding("a", 5, 2),))).dtype
+    >>> as_real("x", np.array([3]), "float32", Model((Embedding("a", 5, 2),))).dtype
     dtype('float32')
 
     Raises
@@ -68,7 +68,7 @@ def as_real(array: Any, dtype: str, model: Model) -> Any:
         return array
     most = 2 ** (np.finfo(dtype).nmant + 1)
     if math.prod(array.shape) and (array.max() > most or array.min() < -most):
-        raise ArgumentError(f"input: whole numbers from {array.min()} to {array.max()}, expected at most {most} in a "
+        raise ArgumentError(f"{name}: whole numbers from {array.min()} to {array.max()}, expected at most {most} in a "
                             f"network of {dtype}")
     return array.to(_torch_dtype(dtype)) if hasattr(array, "to") else array.astype(dtype)
 

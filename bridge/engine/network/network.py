@@ -403,7 +403,7 @@ class Network:
         >>> net.read_loss()
         1.0
         """
-        input = as_real(packed(self.inputs, input), self.dtype, self.model)
+        input = self._packed(input)
         alone = self._is_alone(input)
         x, t = (extension.check_array(name, array, dtype=self.dtype, ndim=self._dimensions(alone), finite=True)
                 for name, array in (("input", input), ("target", target)))
@@ -569,9 +569,12 @@ class Network:
         rank = self.model.sample_rank
         return rank if alone and rank else rank + 1 if rank in (IMAGE, VOLUME) else extension.DIMENSIONS
 
+    def _packed(self, given: Any) -> Any:
+        return packed(self.inputs, given, lambda name, one: as_real(name, one, self.dtype, self.model))
+
     def _input(self, array: Array) -> Operand:
         """Checked; one sample as a batch of one."""
-        array = as_real(packed(self.inputs, array), self.dtype, self.model)
+        array = self._packed(array)
         alone = self._is_alone(array)
         found = self._place.operand("input", array, dtype=self.dtype, ndim=self._dimensions(alone))
         self._alone = alone

@@ -6,6 +6,7 @@ torch is imported only when one of these is called, and with it `reference`, whi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,7 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | Several 
 
     try:
         if shape is not None and is_several(shape):
-            inputs, count = of_example(module.forward, shape)  # type: ignore[arg-type]
+            inputs, count = of_example(module.forward, shape)
             example = (count, inputs.numbers)
         elif shape is not None:
             example = tuple(shape)  # type: ignore[arg-type]
@@ -108,18 +109,29 @@ def several_inputs(text: str) -> Inputs | None:
         raise ArgumentError(f"model: {error}") from None
 
 
-def packed(inputs: Inputs | None, given: Any) -> Any:
+def packed(inputs: Inputs | None, given: Any, real: Callable[[str, Any], Any]) -> Any:
     """Return several inputs as the array in which they lie; what a network of one is given stays as it is.
+
+    Parameters
+    ----------
+    real : makes real numbers of an array of integers, of a name, before it lies beside others
 
     Raises
     ------
     ArgumentError
         If one is missing, unknown, or of another shape.
     """
+    if inputs is None or hasattr(given, "ndim"):
+        given = real("input", given)
     if inputs is None:
         return given
     from reference.errors import InputError
 
+    if isinstance(given, Mapping):
+        given = {name: real(f"input '{name}'", one) for name, one in given.items()}
+    elif not hasattr(given, "ndim"):
+        names = itertools.chain(inputs.names, itertools.repeat("?"))
+        given = [real(f"input '{name}'", one) for name, one in zip(names, given, strict=False)]
     try:
         return inputs.packed(given)
     except InputError as error:
