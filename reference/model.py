@@ -16,7 +16,7 @@ from torch import nn
 
 from reference.errors import InputError, one_line, own_line
 from reference.inputs import Inputs, of_example
-from reference.network.layers import Layers, run
+from reference.network.layers import Layers, run, to_type
 from reference.network.outputs import Which
 from reference.network.proof import Shape, sizes, volumes
 from reference.network.reading import read
@@ -205,4 +205,4 @@ def _call_factory(factory: Callable[[], Any], seed: int, dtype: torch.dtype) -> 
         torch.set_default_dtype(before)
     if not isinstance(module, nn.Module):
         raise InputError(f"the model's factory returns {type(module).__name__}, expected torch.nn.Module")
-    return module.to(device="cpu", dtype=dtype)
+    return to_type(module.cpu(), dtype)

@@ -55,6 +55,13 @@ def _linear(node: Any, x: list[Array], given: Given) -> Array:
     return y + given["bias"] if "bias" in given else y
 
 
+def _complex_linear(node: Any, x: list[Array], given: Given) -> Array:
+    """By JAX's own complex numbers."""
+    whole, weight = (jax.lax.complex(one[..., 0], one[..., 1]) for one in (x[0], given["weight"]))
+    y = jnp.einsum("nip,iop->nop", whole, weight)
+    return jnp.stack([y.real, y.imag], -1)
+
+
 def _embedding(node: Any, x: list[Array], given: Given) -> Array:
     rows = given["weight"][x[0].astype(int)]
     # The row that is not learned
@@ -239,6 +246,7 @@ FORMULAS: dict[str, Formula] = {
     "circular_pad": lambda node, x, given: x[0][np.ix_(*node.places(x[0].shape))],
     "constant_pad": lambda node, x, given: jax.lax.pad(
         x[0], jnp.asarray(node.value, x[0].dtype), [(*one, 0) for one in node.sides(x[0].shape)]),
+    "complex_linear": _complex_linear,
     "concat": lambda node, x, given: jnp.concatenate(x, node.dim),
     "conv2d": _conv,
     "conv3d": _conv,

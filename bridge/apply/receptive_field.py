@@ -19,7 +19,7 @@ from bridge.operations.operation import Operation
 from bridge.operations.pads import CircularPad, ConstantPad
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
 from bridge.operations.pooling import AdaptiveMaxPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
+from bridge.operations.products import ComplexLinear, Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.rearrangement import (
     Expand,
     Flip,
@@ -192,6 +192,7 @@ WHOLE: dict[type[Operation], str] = {
                     "depends on its size"),
     Slice: "which pixels it takes depends on the size of the whole image",
     IndexSelect: "which pixels it takes depends on the size of the whole image",
+    ComplexLinear: "it is of the frequencies of a whole image",
     **dict.fromkeys((Embedding, GatherRows), "it takes whole numbers, which are no pixels"),
     **dict.fromkeys((Gru, Lstm, Rnn), "each time follows from all before it"),
     Parameter: "it has numbers for each pixel of the whole image",

@@ -22,7 +22,7 @@ from bridge.operations.operation import Operation, Shape
 from bridge.operations.pads import CircularPad, ConstantPad
 from bridge.operations.pointwise import Dropout, Dropout2d, Pointwise
 from bridge.operations.pooling import AdaptiveMaxPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
+from bridge.operations.products import ComplexLinear, Conv2d, ConvTranspose2d, Linear, Matmul
 from bridge.operations.rearrangement import (
     Expand,
     Flip,
@@ -170,6 +170,8 @@ CASES: dict[str, tuple[Setup, ...]] = {
         Setup(BatchNorm2d("it", 4, 0.01, track_running_stats=True, training=False), (FEW,), about="after training")),
     "circular_pad": (Setup(CircularPad("it", (1, 2, 3, 0)), ((2, 3, 5, 4),)),
                      Setup(CircularPad("it", (2, 1, 3, -1, 1, 1)), ((2, 2, 3, 4, 3),), about="cropped, too")),
+    "complex_linear": (Setup(ComplexLinear("it", 4, 3, 5), ((2, 4, 5, 2),)),
+                       Setup(ComplexLinear("it", 2, 5, 1), ((3, 2, 1, 2),), about="one place")),
     "concat": (Setup(Concat("it", inputs=BOTH), ((2, 3, 4, 5), (2, 1, 4, 5))),
                Setup(Concat("it", -2, inputs=BOTH), ((2, 3, 1, 2, 4), (2, 3, 1, 3, 4)), about="another dimension")),
     "constant_pad": (Setup(ConstantPad("it", (1, -2, 0, 3, -1, 2), 0.3), ((2, 4, 3, 5),)),

@@ -232,3 +232,73 @@ class Matmul(Operation):
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.matmul``."""
         return inputs[0] @ inputs[1]
+
+
+@dataclass(frozen=True)
+class ComplexLinear(Operation):
+    """Channels mixed by a complex matrix at each place, as layers do that learn in the frequencies of a transform.
+
+    The input (n, in_channels, places, 2) has real and imaginary parts last; so has the output
+    (n, out_channels, places, 2).
+    """
+
+    in_channels: int
+    out_channels: int
+    places: int
+    kind: ClassVar[str] = "complex_linear"
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Return that of the weight, (in, out, places, 2), torch's complex (in, out, places)."""
+        return {"weight": (self.in_channels, self.out_channels, self.places, 2)}
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape with `out_channels` in the place of `in_channels`."""
+        (shape,) = shapes
+        if len(shape) != 4 or shape[1:] != (self.in_channels, self.places, 2):
+            raise self.refuse(f"input {shape}", f"a shape (n, {self.in_channels}, {self.places}, 2)")
+        return (shape[0], self.out_channels, *shape[2:])
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the products of the input, a row for each image, with the weight."""
+        return _paired(_complex_product(_parts(inputs[0]), _parts(parameters["weight"])))
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return dy times the conjugate transpose of the weight, and that of the input times dy."""
+        rows = _parts(dy)
+        x, weight = (_adjoint(_parts(one)) for one in (inputs[0], parameters["weight"]))
+        return [_paired(_complex_product(rows, weight))], {"weight": _paired(_complex_product(x, rows))}
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return torch's product of complex tensors."""
+        import torch
+
+        x, weight = (torch.view_as_complex(one.contiguous()) for one in (inputs[0], parameters["weight"]))
+        return torch.view_as_real(torch.einsum("nip,iop->nop", x, weight))
+
+
+Parts = tuple[Number, Number]
+
+
+def _parts(pairs: Number) -> Parts:
+    """Real and imaginary parts of (rows, columns, places, 2), as matrices (places, rows, columns)."""
+    moved = pairs.transpose((3, 2, 0, 1))
+    whole = moved.shape[1:]
+    return moved[0:1,].reshape(whole).named("the real part"), moved[1:2,].reshape(whole).named("the imaginary part")
+
+
+def _adjoint(of: Parts) -> Parts:
+    """The conjugate transposes."""
+    re, im = (one.transpose((0, 2, 1)) for one in of)
+    return re, -im
+
+
+def _complex_product(a: Parts, b: Parts) -> Parts:
+    """Each part is one sum of products of both parts."""
+    both = a[0].concatenated([a[1]], 2)
+    return both @ b[0].concatenated([-b[1]], 1), both @ b[1].concatenated([b[0]], 1)
+
+
+def _paired(of: Parts) -> Number:
+    """(rows, columns, places, 2) of both parts."""
+    re, im = (one.reshape((*one.shape, 1)) for one in of)
+    return re.concatenated([im], 3).transpose((1, 2, 0, 3))

@@ -16,6 +16,7 @@ from reference.network import pointwise
 from reference.network.layers import (
     Add,
     CircularPad,
+    ComplexLinear,
     Concat,
     ConstantPad,
     Divide,
@@ -135,6 +136,10 @@ def _conv_transpose(kind: str, several: Several) -> Describe:
 def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
     return "linear", {"in_features": layer.in_features, "out_features": layer.out_features,
                       "bias": int(layer.bias is not None)}
+
+
+def _complex_linear(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "complex_linear", {one: getattr(layer, one) for one in ("in_channels", "out_channels", "places")}
 
 
 def _embedding(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -354,7 +359,7 @@ _LAYERS: Mapping[type, Describe] = {
     CircularPad: lambda _, layer: ("circular_pad", {"pad": list(layer.pad)}),
     Expand: lambda _, layer: ("expand", {"shape": list(layer.shape)}),
     Parameter: lambda _, layer: ("parameter", {"shape": list(layer.shape)}),
-    nn.Embedding: _embedding, Embedding: _embedding, GatherRows: _gather_rows,
+    ComplexLinear: _complex_linear, nn.Embedding: _embedding, Embedding: _embedding, GatherRows: _gather_rows,
     Recurrent: _recurrent,
     IndexSelect: lambda _, layer: ("index_select", {"dim": layer.dim, "indices": list(layer.indices)}),
     Reduce: _reduce,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -11,6 +12,10 @@ from torch import nn
 from torch.nn import functional
 
 INPUT = "input"
+
+
+#: The real numbers of which complex ones are made
+REAL_OF = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 class Layers(list[tuple[str, nn.Module]]):
@@ -46,6 +51,31 @@ class Layers(list[tuple[str, nn.Module]]):
     def source(self, name: str, part: str) -> str:
         """Return the module's name of a layer's parameter or buffer; none of numbers that its forward makes."""
         return self.sources.get(f"{name}.{part}", f"{name}.{part}")
+
+
+def real_type(module: nn.Module) -> torch.dtype:
+    """Return the element type of a module's numbers, or of the parts of complex ones."""
+    first = next((one.dtype for one in module.parameters()), torch.float32)
+    return REAL_OF.get(first, first)
+
+
+def as_pairs(value: torch.Tensor) -> torch.Tensor:
+    """Return a complex parameter or buffer as the real one (..., 2) of the same memory; another one as it is."""
+    if not value.is_complex():
+        return value
+    found = torch.view_as_real(value.detach())
+    return nn.Parameter(found, value.requires_grad) if isinstance(value, nn.Parameter) else found
+
+
+def to_type(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return a module with its real numbers, and the parts of complex ones, of another type."""
+    found = module.to(dtype) if not any(one.is_complex() for one in module.parameters()) else (
+        module.double() if dtype == torch.float64 else module.float())
+    whole = next(one for one, of in REAL_OF.items() if of == dtype)
+    for one in [*found.parameters(), *found.buffers()]:
+        if one.is_complex():
+            one.data = one.data.to(whole)
+    return found
 
 
 def run(layers: Layers, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -264,6 +294,23 @@ class GatherRows(nn.Module):
         at = x.long().reshape(x.shape[0], -1, 1).expand(-1, -1, table.shape[2])
         found = table.gather(1, at)
         return torch.where(at == self.padding_idx, found.detach(), found).reshape(*x.shape, table.shape[2])
+
+
+class ComplexLinear(nn.Module):
+    """What a complex matrix of each place makes of the channels: of (n, in_channels, places, 2), whose last dimension
+    are real and imaginary parts, (n, out_channels, places, 2). The weight is (in_channels, out_channels, places, 2).
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, places: int) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels, self.places = in_channels, out_channels, places
+        scale = 1 / math.sqrt(2 * in_channels)
+        self.weight = nn.Parameter(torch.empty(in_channels, out_channels, places, 2).uniform_(-scale, scale))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        products = torch.einsum("nip,iop->nop", torch.view_as_complex(x.contiguous()),
+                                torch.view_as_complex(self.weight))
+        return torch.view_as_real(products)
 
 
 #: Of recurrent layers by their type

@@ -23,12 +23,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from reference.errors import InputError, one_line
-from reference.network.layers import Layers, run
+from reference.network.layers import Layers, as_pairs, real_type, run, to_type
+from reference.network.modes import AlongTheLast, in_float64
 from reference.network.outputs import only_output
 
 Shape = tuple[int, ...]
@@ -144,25 +142,6 @@ def prove(module: nn.Module, layers: Layers, shapes: Sequence[Shape], whole: Who
                     break
 
 
-#: torch's functions of recurrent layers
-RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
-
-
-class _InFloat64(TorchFunctionMode):
-    """What a module of float32 makes float32 of stays float64, as all that it computes is: it changes nothing there."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in (torch.Tensor.float, torch.Tensor.to, torch.Tensor.type) and args[0].dtype == torch.float64:
-            if func is torch.Tensor.float:
-                return args[0]
-            args, kwargs = tree_map(lambda one: torch.float64 if one is torch.float32 else one, (args, kwargs))
-        if getattr(func, "__name__", "") in RECURRENT:
-            # Which take no first state of torch.zeros beside them
-            args = tree_map(lambda one: one.double() if isinstance(one, torch.Tensor) else one, args)
-        return func(*args, **kwargs)
-
-
 def _attributes(module: nn.Module) -> list[tuple[nn.Module, dict[str, Any]]]:
     """Lists and dictionaries in which a forward may keep something for its next call."""
     usual = vars(nn.Module())
@@ -191,31 +170,15 @@ def _has_changed(before: list[tuple[nn.Module, dict[str, Any]]], module: nn.Modu
     return elements(before) != elements(_attributes(module))
 
 
-class _AlongTheLast(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Dropouts that draw along the last dimension of several numbers, alike for all others.
-
-    Else masks depend on the order in memory: torch's attention drops numbers of (length, n, features), whose layers
-    have (n, length, features).
-    """
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        if func is not torch.ops.aten.bernoulli_.float:
-            return func(*args, **(kwargs or {}))
-        mask = args[0]
-        side = max((i for i, extent in enumerate(mask.shape) if extent > 1), default=0)
-        drawn = torch.empty(mask.shape[side:side + 1], dtype=mask.dtype).bernoulli_(*args[1:], **(kwargs or {}))
-        return mask.copy_(drawn.view([-1, *[1] * (mask.dim() - side - 1)]) if mask.dim() else drawn)
-
-
 class _Twin:
     """A module and its layers, with the same parameters, at random."""
 
     def __init__(self, module: nn.Module, layers: Layers, whole: Whole) -> None:
         self._whole = whole
         self._close = CLOSE if layers.rewritten else 0.0
-        is_single = all(one.dtype == torch.float32 for one in module.parameters())
-        self._mode = _InFloat64 if layers.rewritten and is_single else contextlib.nullcontext
-        module = module.double() if layers.rewritten else module
+        is_single = real_type(module) == torch.float32
+        self._mode = in_float64 if layers.rewritten and is_single else contextlib.nullcontext
+        module = to_type(module, torch.float64) if layers.rewritten else module
         values = dict(module.named_parameters())
         # The copies of the layers have the module's parameters, or views of them, and buffers of their own, which a run
         # may change
@@ -225,10 +188,12 @@ class _Twin:
             for part, one in layer.named_parameters():
                 source = layers.source(name, part)
                 if source not in values:
-                    shared[id(one)] = nn.Parameter(one.detach().double(), requires_grad=False)
+                    exact = getattr(one, "exact", one.detach())
+                    shared[id(one)] = nn.Parameter(exact.double(), requires_grad=False)
                     continue
                 if one.shape != values[source].shape:
-                    self._views[source] = nn.Parameter(values[source].detach().view(one.shape), one.requires_grad)
+                    pairs = as_pairs(values[source]).detach()
+                    self._views[source] = nn.Parameter(pairs.view(one.shape), one.requires_grad)
                 shared[id(one)] = self._views[source]
         self._module, self._layers = module, copy.deepcopy(layers, shared)
         if layers.rewritten:
@@ -237,7 +202,7 @@ class _Twin:
                     buffer.data = buffer.double() if buffer.is_floating_point() else buffer
         self._learned = {name: one for name, one in values.items() if one.requires_grad}
         none = torch.float64 if layers.rewritten else torch.float32
-        self._dtype = next((one.dtype for one in values.values()), none)
+        self._dtype = real_type(module) if values else none
         self._generator = torch.Generator().manual_seed(0)
         self._positive, self._drawn = False, 0
         self._rewritten = layers.rewritten
@@ -301,7 +266,7 @@ class _Twin:
         drops = self._rewritten and any(isinstance(one, (nn.Dropout, nn.Dropout2d)) and one.training
                                         for _, one in self._layers)
         with torch.set_grad_enabled(gradients) if drops else torch.inference_mode(not gradients), (
-                _AlongTheLast() if drops else contextlib.nullcontext()):  # type: ignore[no-untyped-call]
+                AlongTheLast() if drops else contextlib.nullcontext()):  # type: ignore[no-untyped-call]
             try:
                 # What works in place cannot change where gradients begin
                 output = only_output(call(start.clone()))
@@ -325,7 +290,7 @@ class _Twin:
         except RuntimeError as error:
             raise InputError(f"{who} fails in its backward pass on {where}: {one_line(error)}"
                              ) from error
-        return {"output": output.detach(), **{f"{GRADIENT}{one}": grad
+        return {"output": output.detach(), **{f"{GRADIENT}{one}": None if grad is None else as_pairs(grad)
                                               for one, grad in zip(names, grads, strict=True)}}
 
     def _input(self, shape: Shape) -> torch.Tensor:
@@ -346,7 +311,7 @@ class _Twin:
         from 0.5 to 1.5, as a variance is positive; counters stay. Inputs are drawn alike.
         """
         self._positive, self._drawn = positive, self._drawn + 1
-        for one in self._module.parameters():
+        for one in map(as_pairs, self._module.parameters()):
             # Smaller ones of one dimension: a bias must not decide the signs of all that follows
             fan = one.numel() / max(one.shape[0], 1) if one.dim() > 1 else 4.0
             one.copy_(self._random(tuple(one.shape)) / max(fan, 1.0) ** 0.5)

@@ -257,7 +257,7 @@ def _check_module(module: nn.Module) -> None:
 def _check_parameter(what: str, value: nn.Parameter) -> None:
     if nn.parameter.is_lazy(value):
         raise InputError(f"{what} has no shape yet, expected one: run the model once before it is read")
-    if value.is_meta or not value.dtype.is_floating_point:
+    if value.is_meta or not (value.is_floating_point() or value.is_complex()):
         found = "on the meta device, without values" if value.is_meta else str(value.dtype)
         raise InputError(f"{what} is {found}, expected floating-point values")
     # A parameter that was made in torch.inference_mode() cannot be asked itself

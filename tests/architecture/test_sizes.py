@@ -36,8 +36,8 @@ LONG_FILES = {
 #: sees argument by argument, as cuDNN has them
 MANY_ARGUMENTS = {
     "adam", "avg_pool", "avg_pool_backward", "box_sums", "combine_backward", "combine_broadcast", "combine_sums",
-    "convolve_column", "convolve_line", "direct", "direct_arrange", "direct_filter", "direct_filter_quads",
-    "direct_masked", "extreme", "extreme_backward", "gru_cell_backward",
+    "complex_product", "convolve_column", "convolve_line", "direct", "direct_arrange", "direct_filter",
+    "direct_filter_quads", "direct_masked", "extreme", "extreme_backward", "gru_cell_backward",
     "matmul_of_all", "max_pool", "max_pool_backward", "move", "nhwc_filter_tile", "nhwc_tile",
     "normalize_backward", "row_normalize_backward", "row_sums", "spline", "spline_backward",
 }

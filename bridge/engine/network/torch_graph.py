@@ -332,6 +332,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     "adaptive_avg_pool2d": lambda a: _nn().AdaptiveAvgPool2d(a.output_size),
     "adaptive_avg_pool3d": lambda a: _nn().AdaptiveAvgPool3d(a.output_size),
     "adaptive_max_pool2d": lambda a: _nn().AdaptiveMaxPool2d(a.output_size),
+    "complex_linear": lambda a: _layers().ComplexLinear(a.in_channels, a.out_channels, a.places),
     "dropout": lambda a: _nn().Dropout(a.p), "dropout2d": lambda a: _nn().Dropout2d(a.p),
     "embedding": lambda a: _layers().Embedding(a.num_embeddings, a.embedding_dim, a.padding_idx),
     "flatten": lambda a: _nn().Flatten(),

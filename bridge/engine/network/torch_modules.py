@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -81,11 +82,15 @@ class Original:
             for name, array in values.items():
                 source, value = self._sources.get(name, name), torch.from_numpy(array)
                 if source in parameters:
-                    parameters[source].data = value.reshape(self._shapes[source]).clone()
+                    shape = self._shapes[source]
+                    parameters[source].data = value.reshape(shape).clone() if value.numel() == math.prod(shape) else (
+                        # Complex numbers, of which the network has real and imaginary parts
+                        torch.view_as_complex(value.reshape(*shape, 2).clone()))
                     parameters[source].requires_grad_(name not in frozen)
                 elif source:
                     buffers[source].copy_(value.reshape(buffers[source].shape))
-            return module.to(getattr(torch, dtype))
+            # Complex numbers stay as they are
+            return module.double() if dtype == "float64" else module.float()
 
 
 def read_module(module: nn.Module, *, loss: str, mean: bool, shape: tuple[int, ...] | Several | None,
@@ -114,7 +119,8 @@ def _element_type(module: nn.Module) -> str:
     """The name of the one type that all parameters have."""
     names: dict[str, str] = {}
     for name, value in module.named_parameters():
-        names.setdefault(str(value.dtype).removeprefix("torch."), name.rpartition(".")[0])
+        kind = str(value.dtype).removeprefix("torch.")
+        names.setdefault({"complex64": "float32", "complex128": "float64"}.get(kind, kind), name.rpartition(".")[0])
     if len(names) > 1:
         found = " and ".join(f"{dtype} (layer {name!r})" for dtype, name in names.items())
         raise ArgumentTypeError(f"module: {found}, expected one element type")

@@ -5,7 +5,7 @@
 module cnn_cuda_operations_primitives
    use cnn_core_axes, only : axes_type, most_tensors, moves
    use cnn_core_calls, only : add_bias_call, avg_pool_backward_call, avg_pool_call, batch_norm_backward_call, &
-      & batch_norm_call, combine_backward_call, combine_call, extreme_backward_call, extreme_call, &
+      & batch_norm_call, combine_backward_call, combine_call, complex_product_call, extreme_backward_call, extreme_call, &
       & from_channels_call, gather_rows_backward_call, gather_rows_call, gru_cell_backward_call, gru_cell_call, &
       & interpolate_backward_call, interpolate_call, lstm_cell_backward_call, lstm_cell_call, lstm_gates_call, &
       & matmul_call, max_pool_backward_call, max_pool_call, move_call, primitive_type, &
@@ -126,6 +126,9 @@ contains
        type is (gather_rows_backward_call)
          extents = [int(p%dw%extent(:2), i8), p%x%count()/p%dw%extent(3), rows_of_thread]
          n = extents(1)*((extents(2) - 1)/rows_of_thread + 1)*p%dw%extent(3)
+       type is (complex_product_call)
+         extents = complex_steps(p)
+         n = n/2
        type is (spline_call)
          extents = int([p%x%extent(1), p%y%extent(1)], i8)
        type is (spline_backward_call)
@@ -133,6 +136,20 @@ contains
       end select
       call launch(device, name, n, t, [extents, settings_of(primitive, integers)], reals, error)
    end subroutine compute_elements
+
+   !> Matrices, columns and what is summed over, and steps from row to row and along that of a, and of b
+   pure function complex_steps(p) result(found)
+      !> Its tensors are (2, places, columns, rows)
+      type(complex_product_call), intent(in) :: p
+      integer(i8) :: found(7)
+      integer(i8) :: inner
+      inner = p%a%extent(merge(4, 3, p%turn_a))
+      found(:3) = [int(p%y%extent(2:3), i8), inner]
+      found(4:5) = [inner, 1_i8]
+      if (p%turn_a) found(4:5) = [1_i8, int(p%y%extent(4), i8)]
+      found(6:7) = [1_i8, int(p%y%extent(3), i8)]
+      if (p%turn_b) found(6:7) = [inner, 1_i8]
+   end function complex_steps
 
    !> Of recurrent layers: numbers of a state, times, and, where shifts may be given, whether they are; else nothing
    function times_in(primitive) result(extents)

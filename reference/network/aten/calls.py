@@ -9,6 +9,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from reference.network.aten import image_axis, operand_weights, recurrence, shar
 from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only
 
+TORCH = str(Path(torch.__file__).parent)
+HERE = str(Path(__file__).parents[2])
 #: Arguments of a call that say nothing of numbers
 _NO_NUMBERS = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy"}
 
@@ -45,6 +48,8 @@ class Calls:
         """
         if plain_name(node) in recurrence.RULES:
             return recurrence.RULES[plain_name(node)](self._w, *args, **kwargs)
+        if plain_name(node) == "complex_linear":
+            return operand_weights.complex_linear(self._w, *args)
         if plain_name(node) == "embedding" and isinstance(args[1], Tensor):
             return operand_weights.embedding(self._w, *args, **kwargs)
         if self._shares(node, args, kwargs):
@@ -236,3 +241,14 @@ def name_of(node: fx.Node) -> str:
         getattr(target, "__name__", target))
 
 
+def line_of(node: fx.Node) -> str:
+    """Where the module calls it, in brackets: the layer, where it is one of torch's, else the last line of the recorded
+    stack that is neither torch's nor ours.
+    """
+    frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
+    own = [one for one in frames if not one[0].startswith((TORCH, HERE))]
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    name, kind = (stack[-1][0], str(stack[-1][1])) if stack else ("", "")
+    if name and (not own or kind.startswith("torch.")):
+        return f" (layer '{name}', {kind.rpartition('.')[2]})"
+    return " ({}, line {}: {})".format(*own[-1]) if own else ""

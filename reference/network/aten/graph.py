@@ -13,7 +13,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,14 +20,22 @@ from torch import fx, nn
 
 from reference.errors import InputError, one_line, own_line
 from reference.network.aten import image_axis, recurrence, shared
-from reference.network.aten.calls import Calls, check_rank, check_type, functional, name_of, plain_name, silence
+from reference.network.aten.calls import (
+    Calls,
+    check_rank,
+    check_type,
+    functional,
+    line_of,
+    name_of,
+    plain_name,
+    silence,
+)
+from reference.network.aten.complex_calls import without_complex
 from reference.network.aten.foreign import Expression, expressed, running_statistics, written
 from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Shape, Stored, Tensor, UnsupportedError, Writer
-from reference.network.layers import INPUT, Layers, Reshape
+from reference.network.layers import INPUT, Layers, Reshape, as_pairs, real_type
 
-TORCH = str(Path(torch.__file__).parent)
-HERE = str(Path(__file__).parents[2])
 #: Most obstacles that a message names
 MOST = 12
 
@@ -50,7 +57,7 @@ def read_exported(root: nn.Module, shape: Shape, *, foreign: bool = False, dtype
     InputError
         If torch.export cannot read it, or exchange files cannot express it: with all obstacles, and their lines.
     """
-    dtype = dtype or next((one.dtype for one in root.parameters()), torch.float32)
+    dtype = dtype or real_type(root)
     try:
         with silence():
             program = _export(root, torch.zeros(shape, dtype=dtype))
@@ -60,7 +67,7 @@ def read_exported(root: nn.Module, shape: Shape, *, foreign: bool = False, dtype
     except Exception as error:  # a foreign forward() raises what it likes, and torch.export too
         raise InputError(f"torch.export cannot read the model for an input of the shape {shape}: "
                          f"{_first(error)}{own_line(error)}") from error
-    return _Reader(root, program, shape, foreign).read()
+    return _Reader(root, without_complex(program, foreign), shape, foreign).read()
 
 
 def fixed(layers: Layers, shape: Shape) -> Layers:
@@ -90,17 +97,18 @@ class _Reader:
     """Turns the calls of a graph into layers."""
 
     def __init__(self, root: nn.Module, program: Any, shape: Shape, foreign: bool) -> None:
-        self._stored = dict(root.named_parameters(remove_duplicate=False)) | dict(
-            root.named_buffers(remove_duplicate=False))
+        pairs = {id(one): as_pairs(one) for one in [*root.parameters(), *root.buffers()]}
+        self._stored = {name: pairs[id(one)] for name, one in [*root.named_parameters(remove_duplicate=False),
+                                                               *root.named_buffers(remove_duplicate=False)]}
         self._graph, self._signature, self._shape = program.graph, program.graph_signature, shape
         self._parts: dict[str, nn.Module] = dict(program.graph_module.named_modules())
         self._writer = Writer({name: Stored(name, one) for name, one in root.named_buffers()}, shape, foreign)
         self._constants, self._foreign = program.constants, foreign
         #: the only name of each parameter, and how many calls take it
-        self._names = {id(one): name for name, one in root.named_parameters()}
+        self._names = {id(pairs[id(one)]): name for name, one in root.named_parameters()}
         self._users: collections.Counter[int] = collections.Counter()
         self._shared: list[tuple[Any, nn.Parameter]] = []
-        self._real = next((one.dtype for one in root.parameters()), torch.float32)
+        self._real = real_type(root)
         self._writer.real = self._real
         self._values: dict[fx.Node, Any] = {}
         calls = Calls(self._writer, foreign, self._values)
@@ -121,6 +129,8 @@ class _Reader:
                 self._call(node)
             elif isinstance(self._parts.get(str(node.target)), fx.GraphModule):
                 self._values[node] = self._parts[str(node.target)]
+            elif node.op == "get_attr" and str(node.target) in self._constants:
+                self._values[node] = Stored("", self._constants[str(node.target)])
             elif node.op == "get_attr":
                 self._obstacle(node, f"the tensor '{node.target}'")
         output = self._output()
@@ -339,16 +349,3 @@ def _path(node: fx.Node) -> str:
     """Of the innermost module that calls it."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return re.sub(r"[^A-Za-z0-9_.-]", "_", stack[-1][0].split("@")[0]) if stack else ""
-
-
-def line_of(node: fx.Node) -> str:
-    """Where the module calls it, in brackets: the layer, where it is one of torch's, else the last line of the recorded
-    stack that is neither torch's nor ours.
-    """
-    frames = re.findall(r'File "(.+?)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
-    own = [one for one in frames if not one[0].startswith((TORCH, HERE))]
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    name, kind = (stack[-1][0], str(stack[-1][1])) if stack else ("", "")
-    if name and (not own or kind.startswith("torch.")):
-        return f" (layer '{name}', {kind.rpartition('.')[2]})"
-    return " ({}, line {}: {})".format(*own[-1]) if own else ""

@@ -16,7 +16,7 @@ from torch import nn
 from reference.network.aten import image_axis, rules, shapes, shared
 from reference.network.aten.windows import padded
 from reference.network.aten.writing import Rule, Shape, Stored, Tensor, UnsupportedError, Writer, only, parameter
-from reference.network.layers import Embedding, GatherRows
+from reference.network.layers import ComplexLinear, Embedding, GatherRows
 
 Weight = Stored | Tensor
 
@@ -132,6 +132,19 @@ def embedding(w: Writer, weight: Weight, x: Tensor, padding_idx: int = -1, scale
     layer.padding_idx = None if padding_idx < 0 else padding_idx
     layer.weight = parameter(weight)  # type: ignore[assignment]
     return w.add(layer, [x], shape, weight=weight)
+
+
+def complex_linear(w: Writer, x: Tensor, weight: Weight) -> Tensor:
+    """What a complex matrix of each place makes of the channels."""
+    if not isinstance(weight, Stored) or are_needed(w, (None, weight)):
+        raise UnsupportedError("complex weights that several calls take, or that are computed")
+    first = image_axis.images_first(x)
+    # The module has no layer of its own for it
+    w.base = weight.name
+    layer = ComplexLinear(1, 1, 1)
+    layer.in_channels, layer.out_channels, layer.places, _ = weight.value.shape
+    layer.weight = parameter(weight)  # type: ignore[assignment]
+    return w.add(layer, [first], (first.shape[0], layer.out_channels, *first.shape[2:]), weight=weight)
 
 
 def prelu(w: Writer, x: Tensor, weight: Weight) -> Tensor:

@@ -17,6 +17,7 @@ from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.engine.library import extension
 from bridge.judge.judge import judge
 from bridge.judge.measure.outcome import Outcome
+from reference.network.layers import to_type
 
 LR = 2.0**-7
 CLOSE = {"float32": 2e-5, "float64": 1e-13}
@@ -27,7 +28,7 @@ def train_beside(module: nn.Module, shape: tuple[int, ...], device: str, dtype: 
     """Train a network and its module on the same random numbers, or whole numbers below one; all outputs and parameters
     agree. Returns the former's module."""
     kind = getattr(torch, dtype)
-    module = module.to(kind)
+    module = to_type(module, kind)
     net = bridge.Network.from_torch(copy.deepcopy(module), example=shape, device=device)
     optimizer = torch.optim.SGD(module.parameters(), LR)
     for _ in range(steps):
