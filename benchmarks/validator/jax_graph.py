@@ -55,6 +55,13 @@ def _linear(node: Any, x: list[Array], given: Given) -> Array:
     return y + given["bias"] if "bias" in given else y
 
 
+def _attention(node: Any, x: list[Array], given: Given) -> Array:
+    scores = x[0] @ jnp.swapaxes(x[1], -1, -2) * node.factor(x[0].shape[-1])
+    if node.is_causal:
+        scores = jnp.where(jnp.tri(scores.shape[-1]) > 0, scores, -jnp.inf)
+    return jax.nn.softmax(scores, -1) @ x[2]
+
+
 def _complex_linear(node: Any, x: list[Array], given: Given) -> Array:
     """By JAX's own complex numbers."""
     whole, weight = (jax.lax.complex(one[..., 0], one[..., 1]) for one in (x[0], given["weight"]))
@@ -235,6 +242,7 @@ FORMULAS: dict[str, Formula] = {
     "adaptive_avg_pool3d": lambda node, x, given: jnp.einsum(
         "pd,qh,rw,ncdhw->ncpqr", *(window_means(length, *_windows_of(length, size)) for length, size in zip(
             x[0].shape[2:], node.output_size, strict=True)), x[0]),
+    "attention": _attention,
     "add": lambda node, x, given: x[0] + x[1],
     "subtract": lambda node, x, given: x[0] - x[1],
     "multiply": lambda node, x, given: x[0] * x[1],

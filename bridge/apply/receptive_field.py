@@ -42,7 +42,7 @@ from bridge.operations.resizing import (
     UpsampleNearest2d,
     ZeroPad2d,
 )
-from bridge.operations.softmax import LogSoftmax, Softmax
+from bridge.operations.softmax import Attention, LogSoftmax, Softmax
 from bridge.operations.spline import Spline
 from bridge.operations.stored import Embedding, GatherRows, IndexSelect, Parameter
 from bridge.operations.volumes.pooling import AvgPool3d, MaxPool3d
@@ -192,6 +192,7 @@ WHOLE: dict[type[Operation], str] = {
                     "depends on its size"),
     Slice: "which pixels it takes depends on the size of the whole image",
     IndexSelect: "which pixels it takes depends on the size of the whole image",
+    Attention: "each number is of all others",
     ComplexLinear: "it is of the frequencies of a whole image",
     **dict.fromkeys((Embedding, GatherRows), "it takes whole numbers, which are no pixels"),
     **dict.fromkeys((Gru, Lstm, Rnn), "each time follows from all before it"),

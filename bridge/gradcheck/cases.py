@@ -45,7 +45,7 @@ from bridge.operations.resizing import (
     UpsampleNearest2d,
     ZeroPad2d,
 )
-from bridge.operations.softmax import LogSoftmax, Softmax
+from bridge.operations.softmax import Attention, LogSoftmax, Softmax
 from bridge.operations.spline import Spline
 from bridge.operations.stored import Embedding, GatherRows, IndexSelect, Parameter
 from bridge.operations.table import Row, rows
@@ -134,6 +134,7 @@ IMAGE = (2, 4, 5, 6)
 #: Where many numbers go into one, and a bound of float32 is soon wider than what a step changes
 FEW = (2, 4, 3, 2)
 BOTH = ("first", "other")
+THREE = (*BOTH, "third")
 #: Inputs of two operands: of one shape, and such that either is broadcast, along the batch, too
 ALIKE, BROADCAST = ((2, 3, 4, 5), (2, 3, 4, 5)), ((1, 3, 4, 1), (2, 3, 1, 5))
 
@@ -159,6 +160,8 @@ CASES: dict[str, tuple[Setup, ...]] = {
     "amax": (Setup(Amax("it", (1, -1), True), ((2, 3, 4, 2),), distinct),),
     "amin": (Setup(Amin("it", (2,)), ((2, 3, 4, 2),), distinct),
              Setup(Amin("it", (0, 3), True), ((2, 3, 4, 2),), distinct, "keepdim")),
+    "attention": (Setup(Attention("it", inputs=THREE), ((2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 6))),
+                  Setup(Attention("it", True, 0.7, inputs=THREE), ((2, 4, 3),) * 3, about="causal")),
     "avg_pool2d": (
         Setup(AvgPool2d("it", (3, 2), (2, 2), (1, 0)), ((2, 3, 6, 7),)),
         Setup(AvgPool2d("it", (3, 4), (2, 3), (1, 2), True), ((2, 3, 7, 6),), about="ceil_mode"),

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bridge.operations.operation import Gradients, Number, Operation, Shape
+import numpy as np
+
+from bridge.operations.operation import Gradients, Number, Operation, Real, Shape
 from bridge.operations.rearrangement import Axis, positive
 
 
@@ -80,3 +83,80 @@ class LogSoftmax(_Along):
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``x.log_softmax(dim)``."""
         return inputs[0].log_softmax(self.dim)
+
+
+@dataclass(frozen=True)
+class Attention(Operation):
+    """``softmax(scale * q @ k.T) @ v`` of queries, keys and values (n, ..., length, features or width).
+
+    A causal one has weights up to its own number in each row. A scale of 0 is one over the root of the features.
+    """
+
+    is_causal: bool = False
+    scale: Real = 0.0
+    kind: ClassVar[str] = "attention"
+    arity: ClassVar[int] = 3
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        """Return the shape of the values."""
+        q, k, v = shapes
+        if len(v) < 3 or q != k or q[:-1] != v[:-1]:
+            raise self.refuse(f"the shapes {q}, {k} and {v}",
+                              "twice (n, ..., length, features) and (n, ..., length, width)")
+        return v
+
+    def factor(self, features: int) -> float:
+        """Return what the scores are multiplied by."""
+        return self.scale or 1 / math.sqrt(features)
+
+    def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
+        """Return the sums of values by their weights; or the sums before they are divided by those of the weights."""
+        powers, weights = self._weights(inputs)
+        value = inputs[2].named("the values")
+        return (weights @ value).or_as((powers @ value) / self._total(powers))
+
+    def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
+        """Return the gradients of queries, keys and values, by those of the weights and the scores."""
+        q, k, v = inputs
+        _, weights = self._weights(inputs)
+        slopes = (dy @ _turned(v)).named("the gradient of the weights")
+        found = (weights * (slopes - self._total(weights * slopes))).or_as(
+            weights * slopes - weights * self._total(weights * slopes))
+        # As the sum over the keys is that over the values, too
+        found = found.or_as(weights * (slopes - self._total(dy * self.forward(inputs, parameters))))
+        scores = (found * self.factor(q.shape[-1])).named("the gradient of the scores")
+        return [scores @ k, _turned(scores) @ q, _turned(weights) @ dy], {}
+
+    def _weights(self, inputs: Sequence[Number]) -> tuple[Number, Number]:
+        """The exponentials of the scores less their largest, and these divided by their sums."""
+        q, k, _ = inputs
+        factor, turned = self.factor(q.shape[-1]), _turned(k)
+        scores = ((q @ turned) * factor).or_as((q * factor) @ turned).or_as(q @ (turned * factor)).named("the scores")
+        seen = np.tri(scores.shape[-1], dtype=bool)
+        if self.is_causal:
+            # Others are as the row's own, so that none of them is the largest alone
+            scores = scores.moved(lambda a: np.where(seen, a, np.diagonal(a, axis1=-2, axis2=-1)[..., None]))
+        largest = scores.max((len(scores.shape) - 1,))
+        powers = (scores - largest.reshape((*scores.shape[:-1], 1))).named("the scores less their largest").exp()
+        if self.is_causal:
+            powers = powers.moved(lambda a: np.where(seen, a, 0.0))
+        return powers, (powers / self._total(powers)).named("the weights")
+
+    @staticmethod
+    def _total(of: Number) -> Number:
+        """The sum of each row, as one of one number."""
+        return of.sum((len(of.shape) - 1,)).reshape((*of.shape[:-1], 1))
+
+    def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+        """Return ``torch.nn.functional.scaled_dot_product_attention``."""
+        from torch.nn import functional
+
+        query, key, value = inputs
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=self.is_causal,
+                                                       scale=self.scale or None)
+
+
+def _turned(matrices: Number) -> Number:
+    """The last two axes exchanged."""
+    count = len(matrices.shape)
+    return matrices.transpose((*range(count - 2), count - 1, count - 2))

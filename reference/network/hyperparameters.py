@@ -15,6 +15,7 @@ from reference.errors import InputError, one_line
 from reference.network import pointwise
 from reference.network.layers import (
     Add,
+    Attention,
     CircularPad,
     ComplexLinear,
     Concat,
@@ -136,6 +137,10 @@ def _conv_transpose(kind: str, several: Several) -> Describe:
 def _linear(_: str, layer: Any) -> tuple[str, Hyperparameters]:
     return "linear", {"in_features": layer.in_features, "out_features": layer.out_features,
                       "bias": int(layer.bias is not None)}
+
+
+def _attention(name: str, layer: Any) -> tuple[str, Hyperparameters]:
+    return "attention", {"is_causal": int(layer.is_causal), "scale": float(layer.scale)}
 
 
 def _complex_linear(name: str, layer: Any) -> tuple[str, Hyperparameters]:
@@ -359,7 +364,8 @@ _LAYERS: Mapping[type, Describe] = {
     CircularPad: lambda _, layer: ("circular_pad", {"pad": list(layer.pad)}),
     Expand: lambda _, layer: ("expand", {"shape": list(layer.shape)}),
     Parameter: lambda _, layer: ("parameter", {"shape": list(layer.shape)}),
-    ComplexLinear: _complex_linear, nn.Embedding: _embedding, Embedding: _embedding, GatherRows: _gather_rows,
+    Attention: _attention, ComplexLinear: _complex_linear, nn.Embedding: _embedding, Embedding: _embedding,
+    GatherRows: _gather_rows,
     Recurrent: _recurrent,
     IndexSelect: lambda _, layer: ("index_select", {"dim": layer.dim, "indices": list(layer.indices)}),
     Reduce: _reduce,

@@ -296,6 +296,18 @@ class GatherRows(nn.Module):
         return torch.where(at == self.padding_idx, found.detach(), found).reshape(*x.shape, table.shape[2])
 
 
+class Attention(nn.Module):
+    """Of queries, keys and values (n, ..., length, features or width); a scale of 0 is 1 / sqrt(features)."""
+
+    def __init__(self, is_causal: bool = False, scale: float = 0.0) -> None:
+        super().__init__()
+        self.is_causal, self.scale = is_causal, scale
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=self.is_causal,
+                                                       scale=self.scale or None)
+
+
 class ComplexLinear(nn.Module):
     """What a complex matrix of each place makes of the channels: of (n, in_channels, places, 2), whose last dimension
     are real and imaginary parts, (n, out_channels, places, 2). The weight is (in_channels, out_channels, places, 2).

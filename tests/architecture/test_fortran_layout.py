@@ -30,6 +30,7 @@ ROOMS = {
     ".": "core cpu naive cuda cuda/device",
     "oracle": "core cpu",
     "operations": "core cpu",
+    "operations/matrices": "core operations",
     "operations/recurrence": "core operations",
     "operations/volumes": "core operations",
     "optimizers": "core",

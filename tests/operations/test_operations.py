@@ -48,6 +48,8 @@ MOVED: list[Mistake] = [
     lambda it, x, p: it.torch_forward([x[0].flip(1)], p), lambda it, x, p: it.torch_forward([x[0].roll(1, -1)], p),
     lambda it, x, p: it.torch_forward([1.001 * x[0] - 0.001 * x[0].detach()], p)]
 
+#: Gradients of what "it" takes
+BEFORE = {f"grads/{it}/output" for it in ("first", "gates", "narrow", "other", "pairs", "table", "third", "volume")}
 MISTAKES: dict[str, list[Mistake]] = {
     **dict.fromkeys((*MOVES, "gru", "lstm", "rnn"), MOVED),
     **{kind: POINTWISE for kind, one in OPERATIONS.items() if issubclass(one, Pointwise)},
@@ -139,8 +141,8 @@ MISTAKES: dict[str, list[Mistake]] = {
     "square": [*POINTWISE[1:], lambda it, x, p: x[0].abs()],
     "log_softmax": [lambda it, x, p: x[0].log_softmax(2),
                     lambda it, x, p: x[0] - x[0].exp().sum(1, True).log().detach()],
-    "complex_linear": [lambda it, x, p: it.torch_forward([x[0] * x[0].new_tensor([1, -1])], p),
-                       lambda it, x, p: it.torch_forward([x[0].detach()], {"weight": p["weight"].flip(3)})],
+    "attention": [lambda it, x, p: replace(it, scale=0.25, is_causal=False).torch_forward(x, p)],
+    "complex_linear": [lambda it, x, p: it.torch_forward([x[0].flip(3)], p)],
     "matmul": [lambda it, x, p: x[0].mT @ x[1], lambda it, x, p: x[0] @ x[1].detach(), lambda it, x, p: x[1] @ x[0]],
     "max": [lambda it, x, p: x[0].flip(1).max(1).values.detach() + x[0].min(1).values - x[0].min(1).values.detach(),
             lambda it, x, p: x[0].amin(1)],
@@ -285,9 +287,7 @@ def test_a_mistake_is_far_outside(kind: str, monkeypatch: pytest.MonkeyPatch) ->
         seen = judge_step(case, found)
         failing = {name: one.local for name, one in seen.items() if not one.local <= 1}
         assert max(failing.values(), default=0) > 10, (mistake.__code__.co_firstlineno, failing)
-        # What "it" computes: its output, its parameters' gradients, and the gradients of what it takes
-        before = {f"grads/{one}/output" for one in ("first", "gates", "narrow", "other", "pairs", "table", "volume")}
-        assert all("/it" in name or name in before for name in failing), failing
+        assert all("/it" in name or name in BEFORE for name in failing), failing
 
 
 def test_a_batch_norm_may_be_multiplied_out() -> None:

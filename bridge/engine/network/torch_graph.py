@@ -323,6 +323,7 @@ _MAKERS: Mapping[str, Callable[[Any], nn.Module]] = {
     **dict.fromkeys(("add", "amax", "amin", "circular_pad", "concat", "constant_pad", "divide", "expand", "flip",
                      "matmul", "max", "mean", "min", "multiply", "permute", "roll", "slice", "subtract", "sum",
                      "transpose"), _joined),
+    "attention": lambda a: _layers().Attention(a.is_causal, a.scale),
     "avg_pool2d": lambda a: _nn().AvgPool2d(a.kernel_size, a.stride, a.padding, a.ceil_mode, a.count_include_pad,
                                             a.divisor_override or None),
     "avg_pool3d": lambda a: _nn().AvgPool3d(a.kernel_size, a.stride, a.padding),

@@ -4,8 +4,9 @@
 !> and _spline.
 module cnn_cuda_operations_primitives
    use cnn_core_axes, only : axes_type, most_tensors, moves
-   use cnn_core_calls, only : add_bias_call, avg_pool_backward_call, avg_pool_call, batch_norm_backward_call, &
-      & batch_norm_call, combine_backward_call, combine_call, complex_product_call, extreme_backward_call, extreme_call, &
+   use cnn_core_calls, only : add_bias_call, attention_backward_call, attention_weights_call, avg_pool_backward_call, &
+      & avg_pool_call, batch_norm_backward_call, batch_norm_call, combine_backward_call, combine_call, &
+      & complex_product_call, extreme_backward_call, extreme_call, &
       & from_channels_call, gather_rows_backward_call, gather_rows_call, gru_cell_backward_call, gru_cell_call, &
       & interpolate_backward_call, interpolate_call, lstm_cell_backward_call, lstm_cell_call, lstm_gates_call, &
       & matmul_call, max_pool_backward_call, max_pool_call, move_call, primitive_type, &
@@ -62,6 +63,12 @@ contains
          call row_norm_backward(device, p, error)
        type is (spline_gradients_call)
          call spline_gradients(device, p, error)
+       type is (attention_weights_call)
+         call launch(device, "attention_weights", p%y%count()/p%y%extent(1), [p%y], [int(p%y%extent(:2), i8), &
+            & int(p%first, i8), merge(1_i8, 0_i8, p%is_causal)], [p%scale], error)
+       type is (attention_backward_call)
+         call launch(device, "attention_backward", p%dx%count()/p%dx%extent(1), [p%weights, p%dx], &
+            & [int(p%dx%extent(1), i8)], [p%scale], error)
        type is (spread_call)
          call launch_axes(device, "gather", [p%from, p%to], axes_of(p%to, p%from, p%to), 1, [integer(i8) ::], &
             & [p%divisor], error)

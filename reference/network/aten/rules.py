@@ -30,7 +30,7 @@ from reference.network.aten.windows import (
     transposed_convolution,
 )
 from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only, parameter
-from reference.network.layers import Matmul, Reduce
+from reference.network.layers import Attention, Matmul, Reduce
 
 # --- products -----------------------------------------------------------------------------------------------
 
@@ -65,6 +65,9 @@ def attention(w: Writer, query: Tensor, key: Tensor, value: Tensor, attn_mask: A
     """Its definition: softmax of the scaled products along the keys, times the values."""
     only("enable_gqa", enable_gqa, False)
     w.rewritten()
+    if (attn_mask is None and not dropout_p and scale != 0 and query.shape == key.shape
+            and query.shape[:-1] == value.shape[:-1]):
+        return w.add(Attention(is_causal, scale or 0.0), [query, key, value], value.shape)
     scores = matmul(w, query, w.transpose(key, -2, -1), "scores")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = w.binary("multiply", scores, factor, "scaled")

@@ -17,6 +17,8 @@ module cnn_operations_matmul
    implicit none
    private
 
+   public :: multiply
+
    !> The last two axes of torch are matrices, those before them count them
    type, extends(operation_type), public :: matmul_type
    contains
@@ -55,17 +57,7 @@ contains
       !> y from x
       type(operands_type), intent(in) :: operands
       type(error_type), allocatable, intent(out) :: error
-      integer :: i
-      if (.not. backend%in_host_memory) then
-         call self%run(backend, matmul_call(operands%x(1), operands%x(2), .false., .false., operands%y), error)
-         return
-      end if
-      do i = 1, matrices(operands%y)
-         call backend%conv_backward_data(conv_type(), matrix(operands%x(2), i), matrix(operands%x(1), i), &
-            & matrix(operands%y, i), error)
-         if (allocated(error)) exit
-      end do
-      call self%name_node(error)
+      call multiply(self, backend, operands%x(1), operands%x(2), .false., .false., operands%y, error)
    end subroutine matmul_forward
 
    !> da = dy b^T, db = a^T dy
@@ -75,25 +67,48 @@ contains
       !> dx from dy and x
       type(operands_type), intent(in) :: operands
       type(error_type), allocatable, intent(out) :: error
+      call multiply(self, backend, operands%dy, operands%x(2), .false., .true., operands%dx(1), error)
+      if (.not. allocated(error)) call multiply(self, backend, operands%x(1), operands%dy, .true., .false., &
+         & operands%dx(2), error)
+   end subroutine matmul_backward
+
+   !> y = a b, a b^T or a^T b
+   subroutine multiply(self, backend, a, b, turn_a, turn_b, y, error)
+      !> Whose products they are
+      class(operation_type), intent(in) :: self
+      class(backend_type), intent(in) :: backend
+      !> Matrices
+      type(tensor_type), intent(in) :: a
+      !> As many
+      type(tensor_type), intent(in) :: b
+      !> Whether the transposes of a are meant, and those of b are not
+      logical, intent(in) :: turn_a
+      !> Whether the transposes of b are
+      logical, intent(in) :: turn_b
+      !> Is overwritten
+      type(tensor_type), intent(in) :: y
+      type(error_type), allocatable, intent(out) :: error
       type(conv_step_type) :: step
       integer :: i
       if (.not. backend%in_host_memory) then
-         call self%run(backend, matmul_call(operands%dy, operands%x(2), .false., .true., operands%dx(1)), error)
-         if (.not. allocated(error)) call self%run(backend, matmul_call(operands%x(1), operands%dy, .true., .false., &
-            & operands%dx(2)), error)
+         call self%run(backend, matmul_call(a, b, turn_a, turn_b, y), error)
          return
       end if
-      do i = 1, matrices(operands%dy)
-         step%x = matrix(operands%dy, i)
-         step%w = matrix(operands%x(2), i)
-         step%y = matrix(operands%dx(1), i)
-         call backend%conv_forward(step, error)
-         if (.not. allocated(error)) call backend%conv_backward_filter(conv_type(), step%x, matrix(operands%x(1), i), &
-            & matrix(operands%dx(2), i), error)
+      do i = 1, matrices(y)
+         if (turn_a) then
+            call backend%conv_backward_filter(conv_type(), matrix(b, i), matrix(a, i), matrix(y, i), error)
+         else if (turn_b) then
+            step%x = matrix(a, i)
+            step%w = matrix(b, i)
+            step%y = matrix(y, i)
+            call backend%conv_forward(step, error)
+         else
+            call backend%conv_backward_data(conv_type(), matrix(b, i), matrix(a, i), matrix(y, i), error)
+         end if
          if (allocated(error)) exit
       end do
       call self%name_node(error)
-   end subroutine matmul_backward
+   end subroutine multiply
 
    !> Number of matrices
    pure integer function matrices(tensor)
