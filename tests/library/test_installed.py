@@ -32,8 +32,10 @@ NAMES = {path.stem: path for path in EXAMPLES.glob("*/*.f90") if "use cnn" in pa
 del NAMES["gpu_arrays"]
 #: This one needs MPI
 MPI = NAMES.pop("mpi")
+#: These print losses step by step, which are those of the Python program beside each
+CURVES = ("gpt", "emulator", "tomogram")
 #: What programs are given
-ARGUMENTS = {"gpt": (str(ROOT / "README.md"), "60"), "emulator": ("60",)}
+ARGUMENTS = {"gpt": (str(ROOT / "README.md"), "60"), "emulator": ("60",), "tomogram": ("60",)}
 #: Where meson and ninja are
 PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 DOCUMENT = blocks((ROOT / "docs/fortran.md").read_text(encoding="utf-8"))
@@ -172,9 +174,9 @@ def test_examples(build: str, programs: Callable[[str], Path], in_python: Path, 
     folder = programs(build)
     python = {name: (in_python / f"{name}.txt").read_text(encoding="utf-8") for name in NAMES}
     # Not what Python has trained, from which a training would go on
-    for network in ("denoiser.h5", "gpt.h5", "emulator.h5"):
+    for network in ("denoiser.h5", *(f"{name}.h5" for name in CURVES)):
         shutil.copy(in_python / network, tmp_path)
-    assert set(NAMES) == {"inference", "training", "adjoint", "checkpoint", "gpt", "emulator"}
+    assert set(NAMES) == {"inference", "training", "adjoint", "checkpoint", *CURVES}
     fortran = {name: run(folder / name, *ARGUMENTS.get(name, ()), folder=tmp_path) for name in NAMES}
     assert fortran["inference"].split() == python["inference"].split()
     for said in (fortran["training"], python["training"]):
@@ -185,10 +187,12 @@ def test_examples(build: str, programs: Callable[[str], Path], in_python: Path, 
         check_resumed(folder / "training", tmp_path)
     for said in (fortran["adjoint"], python["adjoint"]):
         assert float(said.split()[-1]) < 1e-7
-    for name in ("gpt", "emulator"):
+    for name in CURVES:
         ours, theirs = ([float(line.split()[-1]) for line in said.splitlines() if line.startswith("step")]
                         for said in (fortran[name], python[name]))
         assert len(theirs) == 4 and theirs[-1] < 0.8 * theirs[0] and ours == pytest.approx(theirs, rel=1e-3)
+    before, after = map(float, re.findall(r"\d\.\d+", fortran["tomogram"].splitlines()[-1]))
+    assert after < 0.1 * before
     for said in (fortran["checkpoint"], python["checkpoint"]):
         assert re.fullmatch(r"step 40, loss 0\.\d+, the same to the bit: T", said.strip())
 
