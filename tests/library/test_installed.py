@@ -33,9 +33,9 @@ del NAMES["gpu_arrays"]
 #: This one needs MPI
 MPI = NAMES.pop("mpi")
 #: These print losses step by step, which are those of the Python program beside each
-CURVES = ("gpt", "emulator", "tomogram")
+CURVES = ("gpt", "emulator", "tomogram", "vit")
 #: What programs are given
-ARGUMENTS = {"gpt": (str(ROOT / "README.md"), "60"), "emulator": ("60",), "tomogram": ("60",)}
+ARGUMENTS = {"gpt": (str(ROOT / "README.md"), "60"), "emulator": ("60",), "tomogram": ("60",), "vit": ("60",)}
 #: Where meson and ninja are
 PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 DOCUMENT = blocks((ROOT / "docs/fortran.md").read_text(encoding="utf-8"))
@@ -193,6 +193,8 @@ def test_examples(build: str, programs: Callable[[str], Path], in_python: Path, 
         assert len(theirs) == 4 and theirs[-1] < 0.8 * theirs[0] and ours == pytest.approx(theirs, rel=1e-3)
     before, after = map(float, re.findall(r"\d\.\d+", fortran["tomogram"].splitlines()[-1]))
     assert after < 0.1 * before
+    right, of = map(int, re.findall(r"\d+", fortran["vit"].splitlines()[-1]))
+    assert right > 0.9 * of
     for said in (fortran["checkpoint"], python["checkpoint"]):
         assert re.fullmatch(r"step 40, loss 0\.\d+, the same to the bit: T", said.strip())
 
