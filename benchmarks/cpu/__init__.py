@@ -25,6 +25,7 @@ SECTIONS = {
     "files": "HDF5 reading and writing beside plain h5py",
     "data": "batches for training from files beside dd, and memory over 259 GB",
     "training": "denoisers from files to the last update, beside PyTorch's loop",
+    "examples": "losses of the examples in Fortran beside their Python programs'",
     "ranks": "a step on several ranks: adding up gradients, and a model of many",
     "validate": "how long python -m bridge.validate takes, stage by stage",
 }

@@ -28,7 +28,7 @@ program gpt
       if (allocated(error)) error stop error%message
       call read_batch(step, x, target)
       call net%step(x, target, optimizer, loss, error)
-      if (mod(step, 20) == 0 .or. step == steps - 1) print "(a, i4, a, f6.4)", "step ", step, "  loss ", loss
+      if (mod(step, 20) == 0 .or. step == steps - 1) print "(a, i4, a, f8.6)", "step ", step, "  loss ", loss
    end do
    if (.not. allocated(error)) call net%set_training(.false., error)
    if (allocated(error)) error stop error%message

@@ -69,4 +69,4 @@ for step in range(steps):
     loss.backward()
     optimizer.step()
     if step % 20 == 0 or step == steps - 1:
-        print(f"step {step:4d}  loss {loss.item():.4f}")
+        print(f"step {step:4d}  loss {loss.item():.6f}")

@@ -133,6 +133,30 @@ def _curves(axes: Axes, curve: dict[str, Any], quantity: str, scale: float) -> N
     axes.grid(True, which="both", lw=0.3, color=GRID)
 
 
+def examples(document: dict[str, Any], path: Path) -> Path:
+    """A panel for each example: PyTorch's losses as a line, those of the Fortran program as rings on it."""
+    found = document["examples"]
+    columns = 2 if len(found) == 4 else min(3, len(found))
+    rows = -(-len(found) // columns)
+    figure = new_figure(4.0 * columns, 2.9 * rows + 0.5)
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    for panel, one in zip(panels, found, strict=False):
+        ours, theirs = one["curves"]["Fortran"], one["curves"]["PyTorch"]
+        panel.plot(theirs["step"], theirs["loss"], "-", lw=1.5, color=ORANGE, label="PyTorch")
+        panel.plot(ours["step"], ours["loss"], "o", ms=7, mfc="none", mew=1.5, color=BLUE, label="Fortran")
+        # A range of one power of ten has too few marks on a logarithmic axis
+        if max(theirs["loss"]) > 10 * min(theirs["loss"]):
+            panel.set_yscale("log")
+        panel.set(title=one["name"], xlabel="step", ylabel="loss")
+        said = f"largest difference {one['apart']:.0e} of a loss" if one["apart"] else "no printed digit differs"
+        panel.text(0.97, 0.95, said, transform=panel.transAxes, ha="right", va="top", fontsize=8, color=GREY)
+        panel.grid(True, lw=0.3, color=GRID)
+    for panel in panels[len(found):]:
+        panel.set_axis_off()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return saved(figure, path)
+
+
 def sweep(document: dict[str, Any], path: Path) -> Path:
     """The ratio of every shape and pass, sorted: above the line we are faster."""
     figure = new_figure(9, 4.6)
