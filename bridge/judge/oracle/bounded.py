@@ -723,8 +723,21 @@ class Bounded:
 
     @primitive
     def max(self, axes: tuple[int, ...]) -> Bounded:
-        """Return the largest along axes; no error moves it further than the largest of them."""
-        return Bounded(self.value.max(axes), self.error.max(axes), self.arithmetic)
+        """Return the largest along axes, which lies between the largest of the lower ends and that of the upper ones.
+
+        What is far below it has no part in its error: a masked score is -2**100, with an error of 2**76.
+
+        >>> x = Bounded(np.array([1.0, -2.0**100]), np.array([0.25, 2.0**76]), Arithmetic(2.0**-24))
+        >>> float(x.max((0,)).error)
+        0.25
+        """
+        value = self.value.max(axes)
+        if not self.arithmetic.bounds:
+            return self._alone(value)
+        ends = [(self.value + sign * self.error).max(axes) for sign in (-1, 1)]
+        with np.errstate(invalid="ignore"):
+            error = np.maximum(*(np.abs(end - value) for end in ends))
+        return Bounded(value, np.where(np.isnan(error), self.error.max(axes), error), self.arithmetic)
 
     @primitive
     def where_max(self) -> Choice:

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Scores that a mask takes out of an attention have errors that have no part in the others'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bridge.judge.judge import judge
+from bridge.judge.measure.outcome import Outcome
+from bridge.validate.self_test.graph_candidate import layer, train_graph
+from reference.export import export
+from reference.settings import ExportSettings
+
+LENGTH = 5
+
+
+class Attention(nn.Module):
+    """To what is before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.Linear(4, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.attention(x).chunk(3, -1)
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tmp_path_factory.mktemp("attention") / "fixture.h5", ExportSettings(
+        model=Attention, shape=(LENGTH, 4), batch=2, steps=1, lr=0.1, threads=1)).path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_right_programs_are_right(fixture: Path, dtype: str, tmp_path: Path) -> None:
+    result = train_graph(fixture, tmp_path / "result.h5", dtype=dtype, written="float32")
+    assert judge(fixture, result, diagnosing=False)[1].outcome is Outcome.ROUNDING
+
+
+def test_an_error_of_the_fourth_digit_shows_in_every_row(fixture: Path, tmp_path: Path) -> None:
+    """Of the last row alone nothing is taken out."""
+    for row in range(LENGTH):
+        factor = torch.ones(LENGTH, 1)
+        factor[row] += 1e-3
+        wrong = layer("scaled_dot_product_attention.weights", lambda self, node, inputs, p, factor=factor: (
+            inputs[0].softmax(-1) * factor))
+        comparison, verdict = judge(fixture, train_graph(fixture, tmp_path / "result.h5", wrong), diagnosing=False)
+        assert verdict.outcome is Outcome.BUG, (row, verdict.words)
+        assert comparison.failures[0].name == "forward/scaled_dot_product_attention.weights"
