@@ -184,11 +184,12 @@ class FilePair:
         return 1.0 / math.prod(self.output_shape) if self.model.mean else 1.0
 
     def parameters(self, file: ExchangeFile, k: int) -> Parameters | None:
-        """Return all parameters before step k; None when one is missing. The fixture's must be finite."""
-        shapes = self.model.parameter_shapes()
-        if not all(file.has(f"steps/{k}/weights/{name}") for name in shapes):
+        """Return all parameters before step k, those frozen that a result lacks from the fixture; None: one lacks."""
+        missing = {name for name in self.model.parameter_shapes() if not file.has(f"steps/{k}/weights/{name}")}
+        if missing and (file is self.reference or not all(map(self.reference.is_frozen, missing))):
             return None
-        found = {name: file.read(f"steps/{k}/weights/{name}", shape) for name, shape in shapes.items()}
+        found = {name: self.start[name] if name in missing else file.read(f"steps/{k}/weights/{name}", shape)
+                 for name, shape in self.model.parameter_shapes().items()}
         if file is self.reference:
             for name, values in found.items():
                 self._finite(f"steps/{k}/weights/{name}", values)
