@@ -28,6 +28,7 @@ from bridge.common.cli import Output, complain, new_parser, run
 OTHERS = {
     "gallery": "published mistakes rebuilt: do they look right, what are they?",
     "healthy": "right programs of random shapes: is any called wrong?",
+    "validator.programs": "mistakes in the examples' programs: are they named?",
     "fuzz": "broken and hostile files for the readers in Python and Fortran",
     "zoo": "networks of public packages: are they read, judged and trained?",
     "gpu_check": "tests, validation and memcheck on a GPU",
