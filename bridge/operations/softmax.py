@@ -113,6 +113,8 @@ class Attention(Operation):
         """Return the sums of values by their weights; or the sums before they are divided by those of the weights."""
         powers, weights = self._weights(inputs)
         value = inputs[2].named("the values")
+        if self.along() != -1:
+            return weights @ value
         return (weights @ value).or_as((powers @ value) / self._total(powers))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
@@ -120,32 +122,50 @@ class Attention(Operation):
         q, k, v = inputs
         _, weights = self._weights(inputs)
         slopes = (dy @ _turned(v)).named("the gradient of the weights")
-        found = (weights * (slopes - self._total(weights * slopes))).or_as(
-            weights * slopes - weights * self._total(weights * slopes))
-        # As the sum over the keys is that over the values, too
-        found = found.or_as(weights * (slopes - self._total(dy * self.forward(inputs, parameters))))
+        found = self.of_scores(weights, slopes, dy, self.forward(inputs, parameters))
         scores = (found * self.factor(q.shape[-1])).named("the gradient of the scores")
         return [scores @ k, _turned(scores) @ q, _turned(weights) @ dy], {}
+
+    def of_scores(self, weights: Number, slopes: Number, dy: Number, y: Number) -> Number:
+        """Return the gradient of the scaled scores from that of the weights, ``slopes``.
+
+        Its sum over the keys is that of dy times y over the values, too.
+        """
+        found = (weights * (slopes - self._total(weights * slopes))).or_as(
+            weights * slopes - weights * self._total(weights * slopes))
+        rows = (dy * y).sum((len(dy.shape) - 1,)).reshape((*dy.shape[:-1], 1))
+        return found.or_as(weights * (slopes - rows))
+
+    def seen(self, length: int) -> Any:
+        """Return which keys each row has weights of; None where it is all."""
+        return np.tri(length, dtype=bool) if self.is_causal else None
+
+    def along(self) -> int:
+        """Return the axis of the scores along which the weights' sum is 1: that of the keys."""
+        return -1
 
     def _weights(self, inputs: Sequence[Number]) -> tuple[Number, Number]:
         """The exponentials of the scores less their largest, and these divided by their sums."""
         q, k, _ = inputs
         factor, turned = self.factor(q.shape[-1]), _turned(k)
         scores = ((q @ turned) * factor).or_as((q * factor) @ turned).or_as(q @ (turned * factor)).named("the scores")
-        seen = np.tri(scores.shape[-1], dtype=bool)
-        if self.is_causal:
+        seen = self.seen(scores.shape[-1])
+        if seen is not None:
             # Others are as the row's own, so that none of them is the largest alone
             scores = scores.moved(lambda a: np.where(seen, a, np.diagonal(a, axis1=-2, axis2=-1)[..., None]))
-        largest = scores.max((len(scores.shape) - 1,))
-        powers = (scores - largest.reshape((*scores.shape[:-1], 1))).named("the scores less their largest").exp()
-        if self.is_causal:
+        largest = self._kept(scores, scores.max((len(scores.shape) + self.along(),)))
+        powers = (scores - largest).named("the scores less their largest").exp()
+        if seen is not None:
             powers = powers.moved(lambda a: np.where(seen, a, 0.0))
         return powers, (powers / self._total(powers)).named("the weights")
 
-    @staticmethod
-    def _total(of: Number) -> Number:
-        """The sum of each row, as one of one number."""
-        return of.sum((len(of.shape) - 1,)).reshape((*of.shape[:-1], 1))
+    def _total(self, of: Number) -> Number:
+        return self._kept(of, of.sum((len(of.shape) + self.along(),)))
+
+    def _kept(self, x: Number, of: Number) -> Number:
+        """What was found along the axis, which remains as one of one number."""
+        axis = len(x.shape) + self.along()
+        return of.reshape((*x.shape[:axis], 1, *x.shape[axis + 1:]))
 
     def torch_forward(self, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
         """Return ``torch.nn.functional.scaled_dot_product_attention``."""

@@ -19,7 +19,7 @@ from bridge.validate.self_test.graph_candidate import GraphOperations
 
 PUBLISHED = json.loads((RESULTS / "programs.json").read_text(encoding="utf-8"))
 #: Two of each that are judged in seconds
-SOME = {"gpt": (2, 7), "emulator": (0, 9), "tomogram": (2, 6), "vit": (3, 7)}
+SOME = {"gpt": (2, 7), "emulator": (0, 9), "tomogram": (2, 6), "vit": (3, 7), "heat": (0, 6)}
 
 
 def test_the_page_is_made_of_the_figures() -> None:

@@ -107,6 +107,8 @@ MORE_REGISTERS = {
     "cnn_resample_backward": 112,
     # Over a dozen functions, each with its own constants in float64
     "cnn_pointwise": 80, "cnn_pointwise_backward": 80,
+    # Three or four gates, each with its exponential in float64, where they are of that
+    "cnn_gru_cell_backward": 80, "cnn_lstm_gates": 80,
     # The logarithm of the sum and the exponentials, each with its own constants in float64
     "cnn_cross_entropy": 80,
     # The same, with the weights' address and settings besides: two blocks fit

@@ -33,9 +33,10 @@ del NAMES["gpu_arrays"]
 #: This one needs MPI
 MPI = NAMES.pop("mpi")
 #: These print losses step by step, which are those of the Python program beside each
-CURVES = ("gpt", "emulator", "tomogram", "vit")
+CURVES = ("gpt", "emulator", "tomogram", "vit", "heat")
 #: What programs are given
-ARGUMENTS = {"gpt": (str(ROOT / "README.md"), "60"), "emulator": ("60",), "tomogram": ("60",), "vit": ("60",)}
+ARGUMENTS = {"gpt": (str(ROOT / "README.md"), "60"), "emulator": ("60",), "tomogram": ("60",), "vit": ("60",),
+             "heat": ("60",)}
 #: Where meson and ninja are
 PATH = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 DOCUMENT = blocks((ROOT / "docs/fortran.md").read_text(encoding="utf-8"))

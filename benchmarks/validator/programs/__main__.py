@@ -28,7 +28,8 @@ from bridge.common.command_files import check_files
 from bridge.common.progress import stage
 
 #: Modules of this package, and the example that each has in small
-PROGRAMS = {"gpt": "9_gpt", "emulator": "10_emulator", "tomogram": "11_tomogram", "vit": "12_vit"}
+PROGRAMS = {"gpt": "9_gpt", "emulator": "10_emulator", "tomogram": "11_tomogram", "vit": "12_vit",
+            "heat": "13_heat"}
 DOCUMENT = ROOT / "docs" / "programs.md"
 EPILOG = """exit codes:
   0    all were judged, whatever was found

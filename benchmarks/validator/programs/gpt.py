@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.validator.programs.mistakes import Mistake, Program, every, right, with_gradient
+from benchmarks.validator.programs.mistakes import Mistake, Program, attention, every, right, with_gradient
 from benchmarks.validator.programs.optimizers import Coupled
 from bridge.validate.self_test.graph_candidate import GraphOperations, layer, replaced
 from reference.settings import ExportSettings
@@ -68,12 +69,6 @@ def deviation_of_sample(_: GraphOperations, node: Any, inputs: list[Tensor], p: 
     return found
 
 
-def one_more(_: GraphOperations, node: Any, inputs: list[Tensor], p: dict[str, Tensor]) -> Tensor:
-    """A mask whose diagonal is one too far."""
-    w = p["weight"]
-    return right(node, inputs, {"weight": w + (w.triu(2) - w).detach()})
-
-
 def swapped(self: GraphOperations, node: Any, inputs: list[Tensor], p: dict[str, Tensor]) -> Tensor:
     """Keys lie before queries."""
     if node.name not in ("blocks.0.chunk", "blocks.0.chunk_1"):
@@ -102,15 +97,16 @@ def last_alone(_: GraphOperations, node: Any, inputs: list[Tensor], p: dict[str,
 
 
 MISTAKES = (
-    Mistake("The attention sees one byte too many", layer(f"{ATTENTION}.constant", one_more),
-            f"forward/{ATTENTION}.constant",
-            said="one pixel off"),
+    Mistake("The attention sees one byte too many", layer(ATTENTION, attention(torch.ones(LENGTH, LENGTH).tril(1))),
+            f"forward/{ATTENTION}",
+            said="the mask lets one number more through"),
     Mistake("The scores are divided by d, not by its root", layer(
-        f"{ATTENTION}.scaled", lambda self, node, inputs, p: inputs[0] * HEADS / WIDTH), f"forward/{ATTENTION}.scaled",
-            said="scale is 0.25 in place of 0.5"),
-    Mistake("The softmax goes over the queries, not over the keys", layer(
-        f"{ATTENTION}.weights", lambda self, node, inputs, p: inputs[0].softmax(2)), f"forward/{ATTENTION}.weights",
-            said="dim is 2 in place of 3"),
+        ATTENTION, lambda self, node, inputs, p: right(replace(node, scale=HEADS / WIDTH), inputs, p)),
+            f"forward/{ATTENTION}",
+            said="scale is 0.25 in place of 0"),
+    Mistake("The softmax goes over the queries, not over the keys", layer(ATTENTION, attention(dim=-2)),
+            f"forward/{ATTENTION}",
+            said="along the queries, not along the keys"),
     Mistake("The heads are joined without the transposition", layer(
         "blocks.0.transpose_3", lambda self, node, inputs, p: inputs[0].reshape(-1, LENGTH, HEADS, WIDTH // HEADS)),
         "forward/blocks.0.transpose_3",

@@ -92,6 +92,28 @@ def with_gradient(y: Tensor, formula: Callable[..., tuple[Tensor | None, ...]], 
     return apply(formula, y.detach(), *of)
 
 
+def attention(mask: Tensor | None = None, dim: int = -1, weigh: Callable[[Tensor], Tensor] | None = None) -> Forward:
+    """Return another attention: with a mask of its own, or other weights of the masked scores.
+
+    Parameters
+    ----------
+    mask : 1 where a row has weights
+    dim : along which their sum is 1
+    weigh : makes weights of scores, in place of a softmax along `dim`
+    """
+    def forward(_: GraphOperations, node: Any, inputs: list[Tensor], __: Parameters) -> Tensor:
+        q, k, v = inputs
+        scores = q @ k.mT * node.factor(q.shape[-1])
+        own = torch.ones(scores.shape[-2:]).tril() if node.is_causal else None
+        marks = own if mask is None else mask
+        if marks is not None:
+            scores = scores.masked_fill(marks == 0, -torch.inf)
+        found: Tensor = (scores.softmax(dim) if weigh is None else weigh(scores)) @ v
+        return found
+
+    return forward
+
+
 def right(node: Any, inputs: list[Tensor], parameters: Parameters) -> Tensor:
     """Return what the operation is."""
     found: Tensor = node.torch_forward(inputs, parameters)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.validator.programs.mistakes import Mistake, Program, every, of_weights, right, with_gradient
+from benchmarks.validator.programs.mistakes import Mistake, Program, attention, every, of_weights, right, with_gradient
 from bridge.validate.self_test.graph_candidate import GraphOperations, layer, replaced
 from reference.settings import ExportSettings
 
@@ -18,7 +18,6 @@ Tensor = torch.Tensor
 EDGE, PATCH, WIDTH, HEADS, CLASSES, BATCH = 6, 2, 8, 2, 4, 3
 TOKENS = (EDGE // PATCH)**2
 ATTENTION = "layers.0.self_attn"
-WEIGHTS = f"{ATTENTION}.scaled_dot_product_attention.weights"
 
 
 class Vit(nn.Module):
@@ -57,10 +56,10 @@ def other_eps(_: GraphOperations, node: Any, inputs: list[Tensor], p: dict[str, 
     return right(replace(node, eps=1e-12), inputs, p)
 
 
-def diagonal(_: GraphOperations, node: Any, inputs: list[Tensor], p: dict[str, Tensor]) -> Tensor:
+def diagonal(scores: Tensor) -> Tensor:
     """A softmax whose derivative is that of each element by itself."""
-    y = right(node, inputs, p).detach()
-    return with_gradient(y, lambda dy, x: (dy * y * (1 - y),), inputs[0])
+    y = scores.softmax(-1).detach()
+    return with_gradient(y, lambda dy, x: (dy * y * (1 - y),), scores)
 
 
 def without_means(_: GraphOperations, node: Any, inputs: list[Tensor], p: dict[str, Tensor]) -> Tensor:
@@ -90,9 +89,10 @@ MISTAKES = (
             said="gelu_tanh in place of gelu"),
     Mistake("Queries, keys and values are taken head by head from the layer that makes all", layer(
         f"{ATTENTION}.unflatten.reshape", by_heads), f"forward/{ATTENTION}.unflatten.reshape"),
-    Mistake("The derivative of the softmax is p (1 - p), without the other elements", every("softmax", diagonal),
-            f"grads/{ATTENTION}.scaled_dot_product_attention.scaled/output",
-            said="y * (1 - y), without the other channels"),
+    Mistake("The derivative of the softmax is p (1 - p), without the other elements", every(
+        "attention", attention(weigh=diagonal)),
+            f"grads/{ATTENTION}.view_4/output",
+            said="y * (1 - y), without the other weights"),
     Mistake("The gradient of layer norms takes mean and deviation for constants", every("layer_norm", without_means),
             "grads/select_3/output",
             said="is not subtracted from dy times the weight"),

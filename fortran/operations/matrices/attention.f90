@@ -9,14 +9,14 @@
 !> dk = ds^T q.
 !>
 !> Source.  A. Vaswani et al., Attention Is All You Need, NIPS 2017
-module cnn_operations_attention
+module cnn_operations_matrices_attention
    use cnn_core_backend, only : backend_type
    use cnn_core_calls, only : accumulate_call, attention_backward_call, attention_weights_call
    use cnn_core_error, only : error_type
    use cnn_core_kinds, only : bytes_of, dp, i8
    use cnn_core_tensor, only : part_of, tensor_type
    use cnn_operations_attributes, only : attributes_type
-   use cnn_operations_matmul, only : multiply
+   use cnn_operations_matrices_matmul, only : multiply
    use cnn_operations_operation, only : no, operands_type, operation_type
    use cnn_operations_shape, only : shape_type
    implicit none
@@ -318,4 +318,4 @@ contains
       if (.not. allocated(error)) call self%run(backend, accumulate_call(found, part), error)
    end subroutine add_up
 
-end module cnn_operations_attention
+end module cnn_operations_matrices_attention

@@ -6,7 +6,7 @@
 !> dx = dy w^H and dw = x^H dy.
 !>
 !> Source.  Z. Li et al., Fourier Neural Operator for Parametric Partial Differential Equations, ICLR 2021
-module cnn_operations_complex_linear
+module cnn_operations_matrices_complex_linear
    use cnn_core_backend, only : backend_type
    use cnn_core_calls, only : complex_product_call
    use cnn_core_error, only : error_type
@@ -89,4 +89,4 @@ contains
          & .true., .false., operands%dw(1)), error)
    end subroutine mix_backward
 
-end module cnn_operations_complex_linear
+end module cnn_operations_matrices_complex_linear

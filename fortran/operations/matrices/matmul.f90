@@ -4,7 +4,7 @@
 !> torch's a (m, k) is a(k, m) here, b (k, n) is b(n, k), and their product y(n, m). In host memory it is
 !> computed as the convolutions of images of one pixel that it is: b is the kernels of n input and k output channels.
 !> Elsewhere it is a primitive, with flags for the transposes of a and of b: libraries want matrices that are aligned.
-module cnn_operations_matmul
+module cnn_operations_matrices_matmul
    use cnn_core_backend, only : backend_type
    use cnn_core_calls, only : matmul_call
    use cnn_core_conv_geometry, only : conv_type
@@ -127,4 +127,4 @@ contains
          & [1, 1, tensor%extent(:2)])
    end function matrix
 
-end module cnn_operations_matmul
+end module cnn_operations_matrices_matmul

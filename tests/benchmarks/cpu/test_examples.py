@@ -18,7 +18,7 @@ PRINTED = "step    0  loss 1.500000\nstep   20  loss 0.750000\nmean squared erro
 
 def test_those_that_train_are_found() -> None:
     names = [path.parent.name for path in examples.sources()]
-    assert names[:4] == ["9_gpt", "10_emulator", "11_tomogram", "12_vit"]
+    assert names == ["9_gpt", "10_emulator", "11_tomogram", "12_vit", "13_heat"]
     # Their Fortran programs print such lines, too
     assert all('"step ", step, "  loss ", loss' in path.read_text(encoding="utf-8") for path in examples.sources())
 

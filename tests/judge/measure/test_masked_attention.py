@@ -21,7 +21,7 @@ LENGTH = 5
 
 
 class Attention(nn.Module):
-    """To what is before."""
+    """To what is before, by a mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = self.attention(x).chunk(3, -1)
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return functional.scaled_dot_product_attention(q, k, v, torch.full((LENGTH, LENGTH), -torch.inf).triu(1))
 
 
 @pytest.fixture(scope="module")

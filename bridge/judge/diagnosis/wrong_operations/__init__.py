@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge.judge.diagnosis.wrong_operations.change import Wrong
+from bridge.judge.diagnosis.wrong_operations.matrices import attention, complex_linear
 from bridge.judge.diagnosis.wrong_operations.normalization import batch_norm, group_norm, layer_norm
 from bridge.judge.diagnosis.wrong_operations.pointwise import add, gelu, sigmoid, softmax, tanh
 from bridge.judge.diagnosis.wrong_operations.pooling import adaptive_max, avg_pool, global_avg_pool, max_pool
@@ -23,7 +24,8 @@ from bridge.operations.operation import Operation
 
 #: By the type of the operation in an exchange file
 _WRONG: dict[str, Callable[[Any], Wrong]] = {
-    "adaptive_avg_pool2d": adaptive, "adaptive_max_pool2d": adaptive_max, "add": add, "avg_pool2d": avg_pool,
+    "adaptive_avg_pool2d": adaptive, "adaptive_max_pool2d": adaptive_max, "add": add,
+    "attention": attention, "avg_pool2d": avg_pool, "complex_linear": complex_linear,
     "batch_norm2d": batch_norm, "conv_transpose2d": conv_transpose, "gelu": gelu, "gelu_tanh": gelu,
     "global_avg_pool2d": global_avg_pool, "group_norm": group_norm, "layer_norm": layer_norm, "max_pool2d": max_pool,
     "reflection_pad2d": padding, "replication_pad2d": padding,
