@@ -26,13 +26,13 @@ from bridge.common.cli import Output, complain, new_parser, run
 
 #: Modules that are commands of their own
 OTHERS = {
-    "gallery": "published mistakes rebuilt: do they look right, what are they?",
+    "gallery": "published mistakes rebuilt: how they look, what they are",
     "healthy": "right programs of random shapes: is any called wrong?",
     "validator.programs": "mistakes in the examples' programs: are they named?",
-    "fuzz": "broken and hostile files for the readers in Python and Fortran",
-    "zoo": "networks of public packages: are they read, judged and trained?",
+    "fuzz": "broken and hostile files for the readers",
+    "zoo": "networks of public packages: read, judged and trained?",
     "gpu_check": "tests, validation and memcheck on a GPU",
-    "gpu_bench": "a training step on a GPU beside PyTorch's and the GPU's limits",
+    "gpu_bench": "a training step on a GPU beside PyTorch's, and its limits",
     "gpu.networks": "steps of a U-Net and of ResNet-18 on a GPU",
     "gpu.layers": "convolutions on a GPU, by our kernels and by cuDNN",
 }

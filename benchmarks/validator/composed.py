@@ -60,6 +60,27 @@ def _of_windows(shape: tuple[int, ...], dim: int) -> nn.Module:
                          own_layers.Reshape(shape, images=-times))
 
 
+class _Attending(nn.Module):
+    """Rows of each image's numbers, which attend to each other."""
+
+    def __init__(self, shape: tuple[int, int], is_causal: bool, scale: float) -> None:
+        super().__init__()
+        self.rows = own_layers.Reshape(shape)
+        self.query, self.key = nn.Linear(shape[1], shape[1]), nn.Linear(shape[1], shape[1])
+        self.attention = own_layers.Attention(is_causal, scale)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.rows(x)
+        found: torch.Tensor = self.attention(self.query(rows), self.key(rows), rows)
+        return found
+
+
+def _complex(channels: int, places: int, out_channels: int) -> nn.Module:
+    return nn.Sequential(own_layers.Reshape((channels, places, 2)),
+                         own_layers.ComplexLinear(channels, out_channels, places))
+
+
 #: Operations that only go together
 COMPOSED: dict[str, Callable[..., nn.Module]] = {
-    "windows": _of_windows, "recurrent": _recurrent, "words": _Words, "chosen": _Chosen}
+    "windows": _of_windows, "recurrent": _recurrent, "words": _Words, "chosen": _Chosen,
+    "attending": _Attending, "complex": _complex}

@@ -301,6 +301,11 @@ def _of_times_and_words(rng: np.random.Generator, x: torch.Tensor) -> Iterator[K
     padding_idx = int(rng.integers(-1, rows))
     yield "words", {"channels": x.shape[1], "width": int(rng.integers(1, 6)), "padding_idx": padding_idx,
                     "shape": tuple(x.shape[2:])}
+    inner = math.prod(x.shape[2:])
+    yield "attending", {"shape": (x.shape[1], inner), "is_causal": bool(rng.integers(2)),
+                        "scale": float(rng.choice([0.0, 0.5]))}
+    if inner % 2 == 0:
+        yield "complex", {"channels": x.shape[1], "places": inner // 2, "out_channels": int(rng.integers(1, 6))}
     count = math.prod(x.shape[1:])
     if count % rows == 0:
         yield "chosen", {"shape": (rows, count // rows), "channels": x.shape[1], "padding_idx": padding_idx}

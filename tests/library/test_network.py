@@ -268,6 +268,7 @@ def test_every_operation_can_be_a_layer(tmp_path: Path) -> None:
         "conv_transpose2d": "in_channels=2 out_channels=3 kernel_size=2,3", "leaky_relu": "negative_slope=0.5",
         "group_norm": "num_groups=1 num_channels=2 eps=0.1", "layer_norm": "normalized_shape=6,6 bias=0",
         "max_pool3d": "kernel_size=2,2,2 stride=2,2,2", "avg_pool3d": "kernel_size=2,2,2 stride=2,2,2",
+        "complex_linear": "in_channels=2 out_channels=3 places=18",
         "embedding": "num_embeddings=5 embedding_dim=3", "gru": "hidden_size=4", "lstm": "hidden_size=3 reverse=1",
         "rnn": "hidden_size=12 relu=1 bias=0",
         "conv3d": "in_channels=2 out_channels=3 kernel_size=2,3,1", "adaptive_avg_pool3d": "output_size=2,4,5",
@@ -307,9 +308,12 @@ contains
       ! These take whole numbers
       if (any(kind == [character(len=11) :: "embedding", "gather_rows"])) given = 1
       if (any(kind == [character(len=4) :: "gru", "lstm", "rnn"])) call net%add("times", layer("reshape", "shape=6,12"))
+      if (kind == "complex_linear") call net%add("pairs", layer("reshape", "shape=2,18,2"))
       if (index(kind, "3d") > 0) call net%add("volumes", layer("reshape", "shape=2,2,3,6"))
       if (any(kind == [character(len=8) :: "add", "concat", "divide", "matmul", "multiply", "subtract"])) then
          call net%add("it", layer(kind), inputs="input,input")
+      else if (kind == "attention") then
+         call net%add("it", layer(kind, "is_causal=1"), inputs="input,input,input")
       else if (kind == "gather_rows") then
          call net%add("table", layer("reshape", "shape=12,6"))
          call net%add("it", layer(kind), inputs="table,input")

@@ -39,10 +39,10 @@ NAMES = (
 )
 #: Of these PyTorch has no sample that we take: it has no spline, every clip is by tensors, no pooling to one pixel, no
 #: image is enlarged by an integer, every shape is another first dimension, too, every index is an input, complex
-#: numbers are pairs (tests/parity/test_fourier.py), and recurrent layers are modules
-#: (tests/reference/test_recurrence.py)
-UNSAMPLED = {"clip", "complex_linear", "gather_rows", "global_avg_pool2d", "gru", "index_select", "lstm", "parameter",
-             "reshape", "rnn", "spline",
+#: numbers are pairs (tests/parity/test_fourier.py), recurrent layers are modules (tests/reference/test_recurrence.py),
+#: and an attention is one of three operands (tests/parity/test_attention.py)
+UNSAMPLED = {"attention", "clip", "complex_linear", "gather_rows", "global_avg_pool2d", "gru", "index_select", "lstm",
+             "parameter", "reshape", "rnn", "spline",
              "upsample_bilinear2d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d"}
 #: Of one image without a batch PyTorch warns
 pytestmark = pytest.mark.filterwarnings("ignore:dropout2d")

@@ -52,8 +52,8 @@ OTHER = {
 #: Operations with defaults whose torch is a function or a method that has the same ones: none to be changed
 FUNCTIONS = {"amax", "amin", "clip", "max", "mean", "min", "sum"}
 #: Operations that torch has not, or without any default of ours
-OURS = {"affine", "concat", "constant_pad", "gather_rows", "interpolate", "log_softmax", "reshape", "slice", "softmax",
-        "spline"}
+OURS = {"affine", "attention", "concat", "constant_pad", "gather_rows", "interpolate", "log_softmax", "reshape",
+        "slice", "softmax", "spline"}
 
 
 def defaults(made: Any) -> dict[str, Any]:

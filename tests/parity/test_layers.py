@@ -21,6 +21,7 @@ from bridge.engine.arrays.transfer import to_device, to_host
 from bridge.gradcheck.networks import NetworkFunctions
 from bridge.judge.oracle.error_model import rounding_factor, total_roundoff
 from bridge.operations import OPERATIONS, LayerNorm, Linear, Operation
+from reference.network.layers import ComplexLinear
 from reference.spline import Spline
 from tests.helpers.cases import Array, batch
 from tests.helpers.graphs import judge_step, t_of, torch_step, true_step
@@ -59,6 +60,7 @@ LAYERS: dict[str, Layer] = {
     "conv_transpose3d": Layer(lambda c, k: nn.ConvTranspose3d(c, k, (3, 2, 2), (2, 1, 2), (1, 0, 1)),
                               behind=(3, *IMAGE)),
     "linear": Layer(nn.Linear, behind=()),
+    "complex_linear": Layer(lambda c, k: ComplexLinear(c, k, 15), behind=(15, 2)),
     "linear of rows": Layer(lambda c, k: nn.Linear(c, k, bias=False), behind=(), before=(3, 2)),
     "spline": Layer(lambda c, k: Spline(c, k, grid=4, order=2, low=-2, high=2), behind=()),
     "batch_norm2d": Layer(lambda _, k: nn.BatchNorm2d(k, momentum=0.3), keeps=True),

@@ -113,7 +113,8 @@ def test_agreement_inside_a_wide_bound_proves_nothing(right: Files, tmp_path: Pa
     """Where it is no closer than a share of the bound that is more than `WIDE` of the tensor."""
     found, _ = judged(right, tmp_path, between)
     before = one(found, "grads/first/weight").statistic
-    assert before.t * before.bound / abs(before.expected) < WIDE < before.bound / abs(before.expected)
+    # How wide the whole tensor's bound is; that of its worst element depends on the processor
+    assert before.t * before.bound / abs(before.expected) < WIDE and not any(each.hidden for each in found.not_judged)
 
     def change(file: h5py.File) -> None:
         gradient = file["steps/0/grads/first/weight"]
