@@ -16,6 +16,8 @@ import numpy as np
 from reference.errors import InputError
 
 Shape = tuple[int, ...]
+#: Ways in which some of the inputs may be integers that are tried: those of four inputs
+GUESSES = 16
 #: The shapes of several inputs with the images, by their names or in the order of the module's arguments; or arrays
 Several = Mapping[str, Any] | Sequence[Any]
 

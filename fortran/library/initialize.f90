@@ -20,7 +20,7 @@ module cnn_library_initialize
    use cnn_core_tensor, only : tensor_type
    use cnn_library_random, only : generator_type
    use cnn_model_network, only : layer_view_type, network_type
-   use cnn_operations_shape, only : shape_type
+   use cnn_operations_shape, only : shape_of, shape_type
    implicit none
    private
 
@@ -53,8 +53,8 @@ contains
                   call draw_table(layer, shapes(j)%shape, generator, values, error)
                   if (allocated(error)) return
                else
-                  values = drawn(shapes(j)%name, shapes(j)%shape, shapes(weight)%shape, method, generator, &
-                     & index(layer%kind, "_norm") > 0)
+                  values = drawn(shapes(j)%name, shapes(j)%shape, fans_of(layer%kind, shapes(weight)%shape), method, &
+                     & generator, index(layer%kind, "_norm") > 0)
                end if
             end associate
             call set_values(network%backend, layer%parameters(j)%value, values, error)
@@ -67,6 +67,16 @@ contains
          end do
       end do
    end subroutine initialize
+
+   !> The shape of a weight that says fan_in and fan_out
+   pure type(shape_type) function fans_of(kind, weight)
+      !> Of the layer
+      character(len=*), intent(in) :: kind
+      !> Its own; of complex matrices (2, places, out, in), each of whose sums is of one place
+      type(shape_type), intent(in) :: weight
+      fans_of = weight
+      if (kind == "complex_linear") fans_of = shape_of([2, weight%extent([4, 3])])
+   end function fans_of
 
    !> Values of an embedding's table
    subroutine draw_table(layer, shape, generator, values, error)

@@ -13,7 +13,6 @@ import copy
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.errors import InputError, one_line
-from reference.inputs import Inputs
+from reference.inputs import GUESSES, Inputs
 from reference.network.aten.volumes import VOLUMES
 from reference.network.hyperparameters import is_operation
 from reference.network.layers import Layers
@@ -81,7 +80,7 @@ def read(module: nn.Module, shapes: Callable[[Layers], Sequence[Shape]], example
         if inputs is None:
             return _read(module, shapes, example, Whole(integers), foreign)
         first: InputError | None = None
-        for guess in inputs.guesses() if integers or inputs.whole else [replace(inputs, whole={})]:
+        for guess in itertools.islice(inputs.guesses(), GUESSES if integers or inputs.whole else 1):
             whole = Whole(places=tuple((*inputs.places[name], below or integers or 1)
                                        for name, below in (guess.whole or {}).items()))
             try:

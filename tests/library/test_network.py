@@ -197,6 +197,28 @@ def test_first_values_of_embeddings(tmp_path: Path) -> None:
     mean, deviation, row, same = map(float, printed(compiled(source, tmp_path))[0].split())
     assert abs(mean) < 0.05 and deviation == pytest.approx(1, rel=0.05) and row == 0 and same == 0
 
+def test_first_values_of_complex_matrices(tmp_path: Path) -> None:
+    """An element is a sum of 40 complex products, of however many places there are."""
+    source = tmp_path / "first.f90"
+    source.write_text(FIRST_OF_MATRICES, encoding="utf-8")
+    most, total = map(float, printed(compiled(source, tmp_path))[0].split())
+    assert 0.99 * 80**-0.5 < most <= 80**-0.5 and total == pytest.approx((80 * 3) ** -0.5, rel=0.02)
+
+
+FIRST_OF_MATRICES = """
+program first
+   use cnn
+   implicit none
+   type(network_type) :: net
+   type(error_type), allocatable :: error
+   real(dp) :: weight(2, 7, 50, 40)
+   call net%add("c", layer("complex_linear", "in_channels=40 out_channels=50 places=7"))
+   call net%build(error, precision="float64", seed=1)
+   call net%get("c.weight", weight, error)
+   print "(2es24.16)", maxval(abs(weight)), sqrt(sum(weight**2)/size(weight))
+end program first
+"""
+
 FIRST_OF_EMBEDDINGS = """
 program first
    use cnn

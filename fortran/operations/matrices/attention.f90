@@ -48,7 +48,7 @@ module cnn_operations_matrices_attention
    type :: block_type
       !> Sequences before them, how many there are, rows of these before them, how many, and keys of which they have
       !> weights
-      integer :: before = 0, sequences = 1, first = 0, rows = 1, keys = 1
+      integer :: before = 0, sequences = 0, first = 0, rows = 0, keys = 0
       !> Whether they are all rows
       logical :: is_whole = .true.
    end type block_type
@@ -140,7 +140,7 @@ contains
          & int(max(x%extent(1), y%extent(1)), i8)*x%extent(2)) + 3*line
    end function attention_scratch
 
-   !> The next rows, after those that are given
+   !> The next rows, after those that are given; the first of all, where there are none yet
    subroutine advance(self, in_host_memory, x, block, is_over)
       class(attention_type), intent(in) :: self
       !> Where tensors are
@@ -225,8 +225,6 @@ contains
       type(block_type) :: block
       type(tensor_type) :: weights
       logical :: is_over
-      block%rows = 0
-      block%sequences = 0
       do
          call advance(self, backend%in_host_memory, operands%x(1), block, is_over)
          if (is_over) exit
@@ -247,8 +245,6 @@ contains
       type(block_type) :: block
       integer :: i
       logical :: is_over
-      block%rows = 0
-      block%sequences = 0
       do
          call advance(self, backend%in_host_memory, operands%x(1), block, is_over)
          if (is_over) exit

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from reference.errors import InputError
+from reference.errors import InputError, one_line
 from reference.network.aten import complex_parts, fourier
 from reference.network.aten.calls import line_of, name_of, silence
 from reference.network.aten.complex_numbers import (
@@ -47,7 +47,6 @@ def without_complex(program: Any, foreign: bool) -> Any:
                for one in program.graph.nodes):
         return program
     try:
-        # In which nothing is written over
         with silence():
             functional = program.run_decompositions({})
         return _Rewriter(functional).written()
@@ -59,6 +58,7 @@ def without_complex(program: Any, foreign: bool) -> Any:
 
 
 class _Rewriter:
+    """Writes the graph of a program, in which nothing is written over, anew."""
 
     def __init__(self, program: Any) -> None:
         self._old, self._emit = program, Emitter()
@@ -75,6 +75,9 @@ class _Rewriter:
                 self._known[node] = self._value(node)
             except UnsupportedError as error:
                 raise UnsupportedError(f"{name_of(node)}{line_of(node)}: {error}") from None
+            except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+                raise UnsupportedError(f"{name_of(node)}{line_of(node)}: with other arguments than supported: "
+                                       f"{one_line(error)}") from None
         raise AssertionError("a graph without output")
 
     def _program(self, output: fx.Node) -> Any:
@@ -342,7 +345,7 @@ def _sum_of_products(emit: Emitter, a: Complex, b: Complex, one: str, other: str
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("alias", "clone", "contiguous", "detach", "lift_fresh", "lift_fresh_copy", "resolve_conj", "to",
-                     "_to_copy", "conj_physical_"), _same),
+                     "_to_copy"), _same),
     **dict.fromkeys(("flip", "sum", "mean", "select", "index_select", "unbind", "squeeze"), _dimension),
     **dict.fromkeys(("split", "split_with_sizes", "chunk"), _behind),
     "roll": lambda emit, node, x, by, dims=(): _each(emit, node, x, by, _there(dims, len(shape_of(x)))),

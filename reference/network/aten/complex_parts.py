@@ -17,6 +17,7 @@ from reference.network.aten.writing import Shape, UnsupportedError
 
 
 def fourier_call(emit: Emitter, name: str, x: Any, sizes: Any = None, dims: Any = None, norm: str | None = None) -> Any:
+    """A call of torch.fft: a transform that is still to be made, or real numbers."""
     kind, shape = fourier.CALLS[name], shape_of(x)
     axes = kind.axes or (len(sizes) if sizes is not None else len(shape))
     if dims is None or kind.axes == 1:
@@ -41,7 +42,7 @@ def _to_real(emit: Emitter, x: Any, lengths: Mapping[int, int], last: int, n: in
     """The real numbers of half of their frequencies."""
     shape = shape_of(x)
     if last != len(shape) - 1:
-        x = _emit_moved(emit, x, last)
+        x = _moved(emit, x, last)
         lengths = {axis - (axis > last): one for axis, one in lengths.items()}
     x = made(emit, x)
     moved = shape_of(x)
@@ -55,7 +56,7 @@ def _to_real(emit: Emitter, x: Any, lengths: Mapping[int, int], last: int, n: in
     return found
 
 
-def _emit_moved(emit: Emitter, x: Any, axis: int) -> Complex:
+def _moved(emit: Emitter, x: Any, axis: int) -> Complex:
     """An axis as the last one."""
     order = [*(i for i in range(len(shape_of(x))) if i != axis), axis]
     pairs = emit(ATEN.permute.default, emit.pairs(x), [*order, len(order)])
@@ -63,6 +64,7 @@ def _emit_moved(emit: Emitter, x: Any, axis: int) -> Complex:
 
 
 def made(emit: Emitter, x: Any) -> Any:
+    """A tensor that is there: of a transform the whole."""
     return emit.transformed(x) if isinstance(x, Spectrum) else x
 
 
@@ -179,6 +181,7 @@ def copied(emit: Emitter, node: fx.Node, base: Any, of: Any, non_blocking: bool 
 
 
 def as_complex(emit: Emitter, of: Any) -> Complex:
+    """A real tensor with imaginary parts of 0, or a complex one as it is."""
     if not isinstance(of, fx.Node):
         return of
     zero = emit(ATEN.mul.Tensor, of, 0.0)

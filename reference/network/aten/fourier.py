@@ -2,7 +2,7 @@
 """Discrete Fourier transforms as products with matrices of cosines and sines.
 
 Few of the transform's frequencies are taken by layers that learn in frequencies, and so few of the matrix's rows are
-left. The product with n numbers is as exact as a fast transform to a factor of sqrt(n) / log(n) at most.
+left. Its rounding is that of a sum of n products, which is more than a fast transform has.
 
 Sources
 -------
@@ -22,8 +22,6 @@ from reference.network.aten.writing import UnsupportedError
 MOST = 1 << 24
 #: By how much of 1/n the sum is multiplied: forward, inverse
 _POWERS = {"backward": (0.0, 1.0), "ortho": (0.5, 0.5), "forward": (1.0, 0.0)}
-#: The same of ATen's primitives, which say it by a number
-NORMS = {0: 0.0, 1: 0.5, 2: 1.0}
 
 
 @dataclass(frozen=True)
