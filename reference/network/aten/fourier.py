@@ -73,7 +73,7 @@ def matrix(given: int, n: int, inverse: bool, scale: float) -> np.ndarray:
 def to_real(given: int, n: int, scale: float) -> np.ndarray:
     """Return (n, given, 2), which makes n real numbers of the first half of their frequencies.
 
-    The imaginary parts of frequency 0, and of n/2, are not read, as by torch.
+    The imaginary parts of frequency 0, and of n/2, are not read, as by torch: their sines are 0.
     """
     _check(given, n)
     taken = min(given, n // 2 + 1)
@@ -81,7 +81,7 @@ def to_real(given: int, n: int, scale: float) -> np.ndarray:
     # The others are the conjugates of these
     twice = np.array([1.0 if 2 * k % n == 0 else 2.0 for k in range(taken)])
     found = np.zeros((n, given, 2))
-    found[:, :taken, 0], found[:, :taken, 1] = whole.real * twice, -whole.imag * twice * (twice > 1)
+    found[:, :taken, 0], found[:, :taken, 1] = whole.real * twice, -whole.imag * twice
     return found
 
 
