@@ -78,7 +78,8 @@ def test_a_section_writes_what_it_found(documents: dict[str, Document], section:
 def test_ratios_are_quotients_of_medians(documents: dict[str, Document], section: str) -> None:
     for case in documents[section]["cases"]:
         own = next(iter(case["results"].values()))["median"]
-        assert CHANNELS_LAST in case["ratios"]
+        # oneDNN's AVX2 gradient of a strided 1x1 convolution of 4 channels ends the process of the peer
+        assert CHANNELS_LAST in case["ratios"] or "ended with status" in case["results"][CHANNELS_LAST]["skipped"]
         for peer, ratio in case["ratios"].items():
             assert ratio == pytest.approx(case["results"][peer]["median"] / own)
 
