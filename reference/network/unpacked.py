@@ -40,8 +40,12 @@ def of_inputs(module: nn.Module, inputs: Inputs) -> nn.Module:
              for name, shape in zip(inputs.names, inputs.shapes, strict=True)}
 
     def forward(self: nn.Module, packed: torch.Tensor) -> object:
-        return kind.forward(self, **{name: self._modules[part](packed)  # type: ignore[misc]
-                                     for name, part in zip(inputs.names, parts, strict=True)})
+        # As it was: a Sequential runs all modules that it has
+        plain = copy.copy(self)
+        plain._modules = {name: one for name, one in self._modules.items() if name not in parts}
+        plain.__class__ = kind
+        return kind.forward(plain, **{name: self._modules[part](packed)  # type: ignore[misc]
+                                      for name, part in zip(inputs.names, parts, strict=True)})
 
     found = copy.copy(module)
     found._modules = {**module._modules, **parts}

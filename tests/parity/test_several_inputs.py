@@ -253,3 +253,23 @@ def test_more_numbers_than_an_image_of_256_pixels_a_side_has() -> None:
     later[0, -1] += 1
     assert net.forward(packed).shape == (1, 1, 257, 256)
     assert not np.array_equal(net.forward(packed), net.forward(later))
+
+
+class Both(nn.Sequential):
+    """Runs all modules that it has, on the sum of two inputs."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        found = x + y
+        for one in self.children():
+            found = one(found)
+        return found
+
+
+def test_who_runs_all_its_modules_does_not_run_the_parts_of_its_inputs() -> None:
+    """A narrower output than torch's was read of a Sequential of one input in a list."""
+    x, y = torch.randn(2, 4, 3)
+    for kind, given in ((nn.Sequential, [x]), (Both, [x, y])):
+        module = kind(nn.Linear(3, 5), nn.Tanh())
+        net = bridge.Network.from_torch(module, example=[tuple(one.shape) for one in given])
+        found = net.forward([one.numpy() for one in given])
+        assert found == pytest.approx(module(*given).detach().numpy(), rel=1e-6, abs=1e-6)

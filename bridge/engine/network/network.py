@@ -197,7 +197,7 @@ class Network:
 
     @classmethod
     def from_torch(cls, module: nn.Module, *, dtype: str | None = None, loss: str = "mse", reduction: str = "mean",
-                   example: tuple[int, ...] | Several | None = None, output: int | str | None = None,
+                   example: tuple[int, ...] | Several | Array | None = None, output: int | str | None = None,
                    device: str = "cpu", keep_activations: Keep = True) -> Network:
         """Return the network of a torch module, with copies of its parameters and buffers.
 
@@ -220,9 +220,9 @@ class Network:
             "huber delta=0.5", "bce", "bce_with_logits pos_weight=2", or "cross_entropy", whose targets are
             probabilities of classes in the output's shape
         reduction : "mean" or "sum"
-        example : the shape of an input, where torch.fx alone cannot read the module, or it takes no square images of
-            a usual size; of a module of several inputs their shapes, by the names of forward's arguments or in their
-            order
+        example : the shape of an input or an array of it, where torch.fx alone cannot read the module, or it takes no
+            square images of a usual size; of a module of several inputs their shapes or arrays, by the names of
+            forward's arguments or in their order
         output : which one, where it gives several: a number from 0, or the key or attribute of what it gives
         device, keep_activations : as of `Network`
 

@@ -78,6 +78,8 @@ def read_graph(module: nn.Module, loss: str, mean: bool, shape: Shape | Several 
         except FileError as error:
             raise InputError(str(error)) from None
 
+    # One array says its shape; several say which of them are integers
+    shape = getattr(shape, "shape", shape)
     try:
         if shape is not None and is_several(shape):
             inputs, count = of_example(module.forward, shape)

@@ -64,6 +64,16 @@ def test_it_learns_as_torch_does(name: str) -> None:
     assert close(back.eval()(x).detach().numpy(), module(x))
 
 
+def test_an_array_is_an_example_as_its_shape_is() -> None:
+    """Of one input it need not lie in a list."""
+    module = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 2))
+    words = np.array([[0, 4]])
+    for example in (words, torch.from_numpy(words), [words]):
+        net = Network.from_torch(module, example=example)
+        assert close(net.forward(words), module(torch.from_numpy(words)))
+
+
+
 def test_parameters_have_the_names_of_the_state_dict() -> None:
     module = Unet()
     net = Network.from_torch(module, example=(2, 1, 8, 12))
