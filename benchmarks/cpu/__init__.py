@@ -14,6 +14,7 @@ from types import ModuleType
 SECTIONS = {
     "step": "a training step beside PyTorch and JAX: time and peak memory",
     "networks": "a step of a U-Net and of ResNet-18, and what its operations take",
+    "sequences": "a step of a GPT, an LSTM and a Fourier operator",
     "layers": "the layers as a share of what the machine can do, with the roofline",
     "fortran": "a layer beside neural-fortran's and athena's",
     "operations": "operations of graphs beside PyTorch, the bandwidth and OpenBLAS",

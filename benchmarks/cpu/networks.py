@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from benchmarks.harness.tables import caption, optional, skipped, table, times, 
 from benchmarks.harness.timing import ratios
 from benchmarks.harness.workloads import Conv, Training
 from bridge.common.progress import stage
-from bridge.operations import Conv2d, Conv3d, ConvTranspose3d, Linear
+from bridge.operations import Attention, ComplexLinear, Conv2d, Conv3d, ConvTranspose3d, Linear, Lstm, Matmul
 from bridge.operations.graph import INPUT, Graph
+from bridge.operations.operation import Operation, Shape
 
 PEERS = (EAGER, CHANNELS_LAST, COMPILED, COMPILED_LAST)
 #: Of the time of the fastest of PyTorch, and of the memory of the leanest
@@ -76,20 +78,26 @@ def volumes(width: int, size: int) -> Training:
 
 def measure(options: Options, console: Console) -> tuple[dict[str, Any], list[Goal]]:
     """All cases, one after the other."""
-    chosen, found = cases(options.quick), []
-    with tempfile.TemporaryDirectory() as folder, stage(console, "networks") as report:
+    return measured("networks", cases(options.quick), PEERS, options, console)
+
+
+def measured(section: str, chosen: Sequence[Case], peers: Sequence[str], options: Options, console: Console
+             ) -> tuple[dict[str, Any], list[Goal]]:
+    """Each of some cases beside these frameworks."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder, stage(console, section) as report:
         for done, case in enumerate(chosen):
             report(done, len(chosen))
-            found.append(_one(case, Path(folder) / f"{done}.h5", options))
-    return {"cases": found}, goals(found)
+            found.append(_one(case, Path(folder) / f"{done}.h5", peers, options))
+    return {"cases": found}, goals(section, found)
 
 
-def _one(case: Case, path: Path, options: Options) -> dict[str, Any]:
+def _one(case: Case, path: Path, peers: Sequence[str], options: Options) -> dict[str, Any]:
     training = replace(case.training, path=str(path))
     call("benchmarks.frameworks.torch_networks:write", case.threads, training=training.as_dict())
     training = replace(training, flop=step_flop(bridge_profile.graph_of(training), training.input))
-    left_out = options.left_out(PEERS, slow=(COMPILED, COMPILED_LAST))
-    with workers([name for name in (OURS, *PEERS) if name not in left_out], case.threads) as processes:
+    left_out = options.left_out(peers, slow=(COMPILED, COMPILED_LAST))
+    with workers([name for name in (OURS, *peers) if name not in left_out], case.threads) as processes:
         results = compare(processes, training, options.rounds(case.rounds)) | left_out
     seconds = call("benchmarks.frameworks.bridge_profile:profile", case.threads, training=training.as_dict())
     # The file is gone when somebody reads this
@@ -99,28 +107,40 @@ def _one(case: Case, path: Path, options: Options) -> dict[str, Any]:
 
 
 def step_flop(graph: Graph, shape: tuple[int, ...]) -> int:
-    """Of the convolutions and linear layers of a step: three passes, but nobody wants the gradient of the image.
+    """Of a step's products: three passes, but nobody wants the gradient of the image.
 
     Examples
     --------
     >>> step_flop(Graph([Conv2d("a", 1, 2, (3, 3), padding=(1, 1)), Conv2d("b", 2, 1, (1, 1))]), (1, 1, 4, 4))
     1344
     """
-    shapes, found = graph.shapes(shape), 0
-    for node in graph.nodes:
-        passes = 2 if node.inputs == (INPUT,) else 3
-        given = shapes[node.inputs[0]]
-        if isinstance(node, Conv2d):
-            n, c, h, w = given
-            found += passes * Conv(n, c, h, w, node.out_channels, *node.kernel_size, node.stride, node.padding,
-                                   node.dilation, node.groups).flop
-        elif isinstance(node, Linear):
-            found += passes * 2 * math.prod(given[:-1]) * node.in_features * node.out_features
-        elif isinstance(node, (Conv3d, ConvTranspose3d)):
-            places = given if isinstance(node, ConvTranspose3d) else shapes[node.name]
-            taps = math.prod(node.kernel_size) * node.in_channels * node.out_channels // node.groups
-            found += passes * 2 * places[0] * math.prod(places[2:]) * taps
-    return found
+    shapes = graph.shapes(shape)
+    return sum((2 if node.inputs == (INPUT,) else 3)
+               * pass_flop(node, [shapes[name] for name in node.inputs], shapes[node.name]) for node in graph.nodes)
+
+
+def pass_flop(node: Operation, inputs: Sequence[Shape], output: Shape) -> int:
+    """Of one pass of an operation, also of the products that fall on zeros."""
+    if isinstance(node, Conv2d):
+        n, c, h, w = inputs[0]
+        return Conv(n, c, h, w, node.out_channels, *node.kernel_size, node.stride, node.padding, node.dilation,
+                    node.groups).flop
+    if isinstance(node, (Conv3d, ConvTranspose3d)):
+        places = inputs[0] if isinstance(node, ConvTranspose3d) else output
+        taps = math.prod(node.kernel_size) * node.in_channels * node.out_channels // node.groups
+        return 2 * places[0] * math.prod(places[2:]) * taps
+    if isinstance(node, Linear):
+        return 2 * math.prod(inputs[0][:-1]) * node.in_features * node.out_features
+    if isinstance(node, Matmul):
+        return 2 * math.prod(output) * inputs[0][-1]
+    if isinstance(node, Attention):
+        rows, features = math.prod(inputs[0][:-1]), inputs[0][-1] + output[-1]
+        return 2 * rows * inputs[1][-2] * features
+    if isinstance(node, Lstm):
+        return 2 * math.prod(inputs[0]) * node.hidden_size
+    if isinstance(node, ComplexLinear):
+        return 8 * math.prod(output[:3]) * node.in_channels
+    return 0
 
 
 def taken(one: dict[str, Any]) -> int:
@@ -134,14 +154,14 @@ def memory_ratios(results: dict[str, Any]) -> dict[str, float]:
     return {name: taken(one) / own for name, one in results.items() if name != OURS and "memory" in one}
 
 
-def goals(found: list[dict[str, Any]]) -> list[Goal]:
+def goals(section: str, found: list[dict[str, Any]]) -> list[Goal]:
     """What was promised of each case."""
     made = []
     for case in found:
         memory = least(case["memory_ratios"], PEERS)
-        made += [Goal(f"networks, {title(case)}: faster than the best of PyTorch", least(case["ratios"], PEERS),
+        made += [Goal(f"{section}, {title(case)}: faster than the best of PyTorch", least(case["ratios"], PEERS),
                       TIMES_FASTER),
-                 Goal(f"networks, {title(case)}: memory, of PyTorch's least", None if memory is None else 1 / memory,
+                 Goal(f"{section}, {title(case)}: memory, of PyTorch's least", None if memory is None else 1 / memory,
                       OF_MEMORY, at_least=False)]
     return made
 

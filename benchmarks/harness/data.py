@@ -37,13 +37,15 @@ def batch(net: Net) -> tuple[Array, Array]:
 
 
 def training_batch(training: Training) -> tuple[Array, Array]:
-    """Images, and what the output should be: numbers, or one class for each image."""
+    """Images or words, and what the output should be: numbers, or one class for each image or place."""
     generator = np.random.default_rng(2)
-    x = _normal(generator, training.input, training.dtype)
+    x = generator.integers(training.words, size=training.input) if training.words else \
+        _normal(generator, training.input, training.dtype)
     if training.loss == "mse":
         return x, _normal(generator, training.output, training.dtype)
-    number, classes = training.output
-    return x, np.eye(classes, dtype=training.dtype)[generator.integers(classes, size=number)]
+    number, classes, *places = training.output
+    chosen = np.eye(classes, dtype=training.dtype)[generator.integers(classes, size=(number, *places))]
+    return x, np.ascontiguousarray(np.moveaxis(chosen, -1, 1))
 
 
 def operands(conv: Conv) -> tuple[Array, Array, Array]:
@@ -57,7 +59,8 @@ def pass_operands(work: OperationPass) -> dict[str, list[Array]]:
     """Inputs ``x``, the gradient of the output ``dy`` and a mask, parameters, all of size 1.
 
     A loss has its output and what that should be as ``x``; of a cross entropy these are probabilities, and of a binary
-    one both lie between 0 and 1. Logarithms and roots are of positive numbers, and so are divisors.
+    one both lie between 0 and 1. Logarithms and roots are of positive numbers, and so are divisors; rows are chosen by
+    whole numbers.
     """
     generator = np.random.default_rng(4)
     x, parameters = ([_normal(generator, shape, work.dtype) for shape in shapes]
@@ -67,6 +70,8 @@ def pass_operands(work: OperationPass) -> dict[str, list[Array]]:
         x[1] /= x[1].sum(1, keepdims=True)
     if work.kind in ("log", "sqrt"):
         x[0] = np.abs(x[0]) + 0.25
+    if work.kind == "gather_rows":
+        x[1] = np.abs(x[1] * 1e6) // 1 % x[0].shape[1]
     if work.kind == "divide":
         # Among so many numbers one is 0
         x[1] = np.abs(x[1]) + 0.25

@@ -143,8 +143,9 @@ class Training:
     width : its channels after the first convolution
     input, output : shapes
     loss : "mse" or "cross_entropy"
+    words : if not 0, the input is whole numbers below it
     path : an exchange file with the network and its first weights
-    flop : of its convolutions and linear layers
+    flop : of its products
     dtype : "float32" or "float64"
     """
 
@@ -153,6 +154,7 @@ class Training:
     input: tuple[int, ...]
     output: tuple[int, ...]
     loss: str
+    words: int = 0
     path: str = ""
     flop: int = 0
     dtype: str = "float32"

@@ -251,9 +251,9 @@ def test_goals_of_networks() -> None:
     results = {OURS: one(1.0, 60), EAGER: one(3.0, 80), CHANNELS_LAST: one(2.0, 90), COMPILED: {"skipped": "why"}}
     case = {"name": "U-Net", "threads": 1, "ratios": ratios(results, OURS),
             "memory_ratios": networks.memory_ratios(results)}
-    assert [(goal.found, goal.met) for goal in networks.goals([case])] == [(2.0, True), (0.75, False)]
+    assert [(goal.found, goal.met) for goal in networks.goals("networks", [case])] == [(2.0, True), (0.75, False)]
     alone = case | {"ratios": {}, "memory_ratios": {}}
-    assert [(goal.found, goal.met) for goal in networks.goals([alone])] == [(None, None)] * 2
+    assert [(goal.found, goal.met) for goal in networks.goals("networks", [alone])] == [(None, None)] * 2
 
 
 def test_work_of_a_residual_network() -> None:
