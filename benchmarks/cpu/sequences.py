@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A training step of a GPT, an LSTM and a Fourier operator beside PyTorch's: time, peak memory, and their operations."""
+"""A training step of a GPT, an LSTM and a Fourier operator beside PyTorch's: time, peak memory, and operations."""
 
 from __future__ import annotations
 

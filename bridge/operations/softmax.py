@@ -111,8 +111,9 @@ class Attention(Operation):
 
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the sums of values by their weights; or the sums before they are divided by those of the weights."""
-        powers, weights = self._weights(inputs)
-        value = inputs[2].named("the values")
+        return self._sums(*self._weights(inputs), inputs[2].named("the values"))
+
+    def _sums(self, powers: Number, weights: Number, value: Number) -> Number:
         if self.along() != -1:
             return weights @ value
         return (weights @ value).or_as((powers @ value) / self._total(powers))
@@ -120,9 +121,9 @@ class Attention(Operation):
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients of queries, keys and values, by those of the weights and the scores."""
         q, k, v = inputs
-        _, weights = self._weights(inputs)
+        powers, weights = self._weights(inputs)
         slopes = (dy @ _turned(v)).named("the gradient of the weights")
-        found = self.of_scores(weights, slopes, dy, self.forward(inputs, parameters))
+        found = self.of_scores(weights, slopes, dy, self._sums(powers, weights, v))
         scores = (found * self.factor(q.shape[-1])).named("the gradient of the scores")
         return [scores @ k, _turned(scores) @ q, _turned(weights) @ dy], {}
 

@@ -144,4 +144,6 @@ def _truth(of: Bounded) -> Truth:
 def limit(truth: Bounded) -> Array:
     """Return the bound; one that has overflowed behind many operations proves nothing: anything finite is inside it.
     """
+    if truth.error.size and math.isfinite(truth.error.max()):
+        return truth.error
     return np.where(np.isfinite(truth.value), np.nan_to_num(truth.error, nan=VAST, posinf=VAST), truth.error)

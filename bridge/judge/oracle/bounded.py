@@ -99,6 +99,11 @@ class Bounded:
         """Return the number of elements."""
         return self.value.size
 
+    @property
+    def is_exact(self) -> bool:
+        """Return whether it is known that no number of it has an error, at a glance."""
+        return not any(self.error.strides) and not self.error.flat[:1].any()
+
     def named(self, label: str, *axes: str) -> Bounded:
         """Return this number of a formula with a name, by which the search for a mistake speaks of it, and of its axes.
         """
@@ -270,8 +275,8 @@ class Bounded:
         b = self._operand(other)
         if not self.arithmetic.bounds:
             return self._alone(self.value * b.value)
-        carried = np.abs(self.value) * b.error + self.error * (np.abs(b.value) + b.error)
-        found = self._rounded(self.value * b.value, carried, tiny=1, exact=self._is_zero() | b._is_zero())
+        carried = _product_error(self, b)
+        found = self._rounded(self.value * b.value, carried, tiny=1, exact=lambda: self._is_zero() | b._is_zero())
         found.terms = max(_terms_in(found, one) for one in (self, b))
         return found
 
@@ -294,7 +299,7 @@ class Bounded:
                 return self._alone(value)
             room = np.abs(b.value) - b.error
             carried = np.where(room > 0, (self.error + np.abs(value) * b.error) / room, math.inf)
-        return self._rounded(value, carried, tiny=1, exact=self._is_zero())
+        return self._rounded(value, carried, tiny=1, exact=self._is_zero)
 
     @primitive
     def __rtruediv__(self, other: Bounded | float) -> Bounded:
@@ -319,7 +324,7 @@ class Bounded:
         if not self.arithmetic.bounds:
             return self._alone(self.value * self.value)
         carried = self.error * (2 * np.abs(self.value) + self.error)
-        return self._rounded(self.value * self.value, carried, tiny=1, exact=self._is_zero())
+        return self._rounded(self.value * self.value, carried, tiny=1, exact=self._is_zero)
 
     def _operand(self, other: Bounded | float) -> Bounded:
         """A constant is rounded to the candidate's precision where it is none of its numbers."""
@@ -339,10 +344,13 @@ class Bounded:
         """Where it is 0, whatever is rounded."""
         return (self.value == 0) & (self.error == 0)
 
-    def _rounded(self, value: Array, carried: Array, *, tiny: int = 0, exact: Array | None = None) -> Bounded:
+    def _rounded(self, value: Array, carried: Array, *, tiny: int = 0,
+                 exact: Callable[[], Array] | None = None) -> Bounded:
         """`exact`: where nothing is rounded, where that is not wherever the value is 0."""
         u, tiny = self.arithmetic.u, tiny or int(self.arithmetic.flushes)
-        error = self._never_exact(carried * (1 + u) + u * np.abs(value), value == 0 if exact is None else exact)
+        error = np.asarray(np.abs(value) * u)
+        error += carried * (1 + u)
+        error = self._never_exact(error, exact or (lambda: value == 0))
         return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
 
     def or_as(self, other: Bounded | Callable[[], Bounded], at_most: float = math.inf) -> Bounded:
@@ -373,10 +381,12 @@ class Bounded:
         found = Bounded(self.value, np.maximum(self.error, error), self.arithmetic, self.terms)
         return found.named(self.label, *self.axes)
 
-    def _never_exact(self, error: Array, exact: Array) -> Array:
+    def _never_exact(self, error: Array, exact: Callable[[], Array]) -> Array:
         """What is computed is exact only where it is 0: a tiny number, or its bound, may itself have underflowed."""
+        if error.size and error.min() > 0:
+            return error
         smallest = np.finfo(float).smallest_subnormal * (self.arithmetic.u > 0)
-        return np.where((error == 0) & ~exact, smallest, error)
+        return np.where((error == 0) & ~exact(), smallest, error)
 
     @primitive
     def by_terms(self, n: int) -> Bounded:
@@ -415,9 +425,10 @@ class Bounded:
 
     def _summed(self, value: Array, absolute: Array, carried: Array, n: Array | float, *, tiny: float = 0) -> Bounded:
         s, tiny = self.arithmetic.factor(n), tiny or (float(np.max(n)) + 1) * self.arithmetic.flushes
-        error = s * absolute + (1 + s) * carried
+        error = np.asarray(s * absolute)
+        error += (1 + s) * carried
         if tiny:
-            error = self._never_exact(error, absolute == 0)
+            error = self._never_exact(error, lambda: absolute == 0)
             error = self.arithmetic.with_underflow(np.atleast_1d(error), tiny).reshape(np.shape(error))
         return Bounded(value, error, self.arithmetic, float(np.max(n)) + 1)
 
@@ -670,7 +681,7 @@ class Bounded:
             if not self.arithmetic.bounds:
                 return self._alone(value)
             carried = np.minimum(self.error * (np.abs(slope(self.value)) + 0.5 * self.error), 2.0)
-        error = self._never_exact(carried + 2 * FUNCTION_ULP * self.arithmetic.u * size, value == 0)
+        error = self._never_exact(carried + 2 * FUNCTION_ULP * self.arithmetic.u * size, lambda: value == 0)
         return Bounded(value, self.arithmetic.with_underflow(error, 1), self.arithmetic)
 
     @primitive
@@ -709,7 +720,7 @@ class Bounded:
             ends = [function(np.maximum(self.value + sign * self.error, smallest)) for sign in (-1, 1)]
         carried = np.maximum(*(np.abs(end - value) for end in ends))
         largest = np.maximum(*(np.abs(end) for end in ends))
-        error = self._never_exact(carried + 2 * ulp * self.arithmetic.u * largest, value == 0)
+        error = self._never_exact(carried + 2 * ulp * self.arithmetic.u * largest, lambda: value == 0)
         return Bounded(value, self.arithmetic.with_underflow(error, 1), self.arithmetic)
 
     # Choices
@@ -802,6 +813,15 @@ class Choice:
         either = np.maximum(np.where(self.true, e_b, e_a) + np.abs(a - b), error)
         terms = max(one.terms for one in (yes, no) if isinstance(one, Bounded))
         return Bounded(value, np.where(self.doubt, either, error), some.arithmetic, terms)
+
+
+def _product_error(a: Bounded, b: Bounded) -> Array:
+    """What errors of two factors make of their product."""
+    if a.is_exact:
+        return np.asarray(np.abs(a.value) * b.error)
+    if b.is_exact:
+        return np.asarray(a.error * np.abs(b.value))
+    return np.asarray(np.abs(a.value) * b.error + a.error * (np.abs(b.value) + b.error))
 
 
 def _terms_in(found: Bounded, operand: Bounded) -> float:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from bridge.judge.oracle import pieces
 from bridge.judge.oracle.bounded import Bounded
 from bridge.operations.arithmetic import Add, Subtract
 from bridge.operations.aten.operation import Aten
@@ -89,7 +90,7 @@ class FromOwn:
         of_itself : what of the operation's own output and gradient is known, by the names that formulas have for it
         """
         ways = self._ways(given, terms if isinstance(self._node, SUMS) else (), of_itself)
-        found = _less_exact(made := [self._node.forward(own, parameters) for own, parameters in ways])
+        found = _less_exact(made := [pieces.forward(self._node, own, parameters) for own, parameters in ways])
         if isinstance(self._node, SUMS):
             # What cancels is no copy
             found.error = np.where(found.value == 0, made[-1].error, found.error)
@@ -120,7 +121,7 @@ class FromOwn:
 
     def backward(self, dy: Bounded, given: Sequence[Bounded], of_itself: Named = NOTHING) -> Gradients:
         """Return the gradients with respect to inputs and parameters; `of_itself` as of `forward`."""
-        found = [self._node.backward(own[0], own[1:], parameters)
+        found = [pieces.backward(self._node, own[0], own[1:], parameters)
                  for own, parameters in self._ways([dy, *given], of_itself=of_itself)]
         inputs, learned = zip(*found, strict=True)
         return ([_less_exact(one) for one in zip(*inputs, strict=True)],

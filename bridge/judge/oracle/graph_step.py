@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from bridge.judge.oracle import pieces
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.choices import Sent, Sums, sent, sums
 from bridge.judge.oracle.error_model import Arithmetic
@@ -134,7 +135,7 @@ class GraphStep:
         for node in self._graph.nodes:
             given, replay = [flows[name] for name in node.inputs], self._own[node.name]
             own, parameters = _known(given), replay.parameters
-            truth = node.forward([one.truth for one in given], parameters)
+            truth = pieces.forward(node, [one.truth for one in given], parameters)
             local = None
             if own is not None:
                 same = _nothing_new(given)
@@ -197,7 +198,7 @@ class GraphStep:
     def _operation_backward(self, node: Operation, dy: _Flow, flows: dict[str, _Flow], parts: dict[str, _Parts]
                             ) -> None:
         given, replay = [dy, *(flows[name] for name in node.inputs)], self._own[node.name]
-        truth = node.backward(dy.truth, [one.truth for one in given[1:]], replay.parameters)
+        truth = pieces.backward(node, dy.truth, [one.truth for one in given[1:]], replay.parameters)
         own, local = _known(given), None
         if own is not None:
             local = truth if _nothing_new(given) else replay.backward(own[0], own[1:], self._of_itself(node))

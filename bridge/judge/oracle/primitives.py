@@ -62,6 +62,11 @@ def watched(watcher: Watcher | None) -> Iterator[Watcher | None]:
         _now.watcher = before
 
 
+def is_watched() -> bool:
+    """Return whether somebody watches the primitives of this thread."""
+    return _now.watcher is not None
+
+
 def takes_other_way() -> bool:
     """Return whether the second of two ways to compute a number is wanted."""
     return _now.watcher is not None and _now.watcher.other_way
