@@ -132,8 +132,9 @@ class Attention(Operation):
 
         Its sum over the keys is that of dy times y over the values, too.
         """
-        found = (weights * (slopes - self._total(weights * slopes))).or_as(
-            weights * slopes - weights * self._total(weights * slopes))
+        parts = weights * slopes
+        total = self._total(parts)
+        found = (weights * (slopes - total)).or_as(parts - weights * total)
         rows = (dy * y).sum((len(dy.shape) - 1,)).reshape((*dy.shape[:-1], 1))
         return found.or_as(weights * (slopes - rows))
 
@@ -149,7 +150,8 @@ class Attention(Operation):
         """The exponentials of the scores less their largest, and these divided by their sums."""
         q, k, _ = inputs
         factor, turned = self.factor(q.shape[-1]), _turned(k)
-        scores = ((q @ turned) * factor).or_as((q * factor) @ turned).or_as(q @ (turned * factor)).named("the scores")
+        # Who scales queries or keys rounds them once more
+        scores = ((q.rounded() @ turned) * factor).named("the scores")
         seen = self.seen(scores.shape[-1])
         if seen is not None:
             # Others are as the row's own, so that none of them is the largest alone

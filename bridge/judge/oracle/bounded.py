@@ -349,7 +349,8 @@ class Bounded:
         """`exact`: where nothing is rounded, where that is not wherever the value is 0."""
         u, tiny = self.arithmetic.u, tiny or int(self.arithmetic.flushes)
         error = np.asarray(np.abs(value) * u)
-        error += carried * (1 + u)
+        carried *= 1 + u
+        error += carried
         error = self._never_exact(error, exact or (lambda: value == 0))
         return Bounded(value, self.arithmetic.with_underflow(error, tiny) if tiny else error, self.arithmetic)
 
@@ -370,6 +371,18 @@ class Bounded:
             return self
         error = np.minimum(other.error, at_most * np.abs(self.value)) if at_most < math.inf else other.error
         found = Bounded(self.value, np.maximum(self.error, error), self.arithmetic, max(self.terms, other.terms))
+        found.call = self.call
+        return found.named(self.label, *self.axes)
+
+    def rounded(self) -> Bounded:
+        """Return the same number with a bound that has room for one more rounding: of who scales it before a product
+        that the formula scales.
+        """
+        if not self.arithmetic.bounds:
+            return self
+        error = self.arithmetic.u * np.abs(self.value)
+        error += self.error
+        found = Bounded(self.value, error, self.arithmetic, self.terms)
         found.call = self.call
         return found.named(self.label, *self.axes)
 
@@ -630,7 +643,16 @@ class Bounded:
     @primitive
     def exp(self) -> Bounded:
         """Return the exponential, by the least exact way there is: ``exp2(x * log2(e))``."""
-        return self._by_two()._function(np.exp)
+        of = self._by_two()
+        if not self.arithmetic.bounds or not (of.error.size and of.error.max() <= 1):
+            return of._function(np.exp)
+        # exp(x + e) <= exp(x) * (1 + e + e*e) for e up to 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = np.exp(of.value)
+            room = of.error * (1 + of.error)
+            error = value * (room + 2 * FUNCTION_ULP * self.arithmetic.u * (1 + room))
+        error = self._never_exact(error, lambda: value == 0)
+        return Bounded(value, self.arithmetic.with_underflow(error, 1), self.arithmetic)
 
     @primitive
     def expm1(self) -> Bounded:

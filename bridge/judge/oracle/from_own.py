@@ -27,6 +27,7 @@ from bridge.operations.graph import INPUT, Graph
 from bridge.operations.normalization import LayerNorm
 from bridge.operations.operation import Gradients, Operation
 from bridge.operations.products import Conv2d, ConvTranspose2d, Linear, Matmul
+from bridge.operations.softmax import Attention
 from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
 
 Array = np.ndarray
@@ -130,6 +131,10 @@ class FromOwn:
     def _ways(self, own: Sequence[Bounded], terms: Sequence[Array | float] = (), of_itself: Named = NOTHING
               ) -> Iterator[tuple[Sequence[Bounded], Named]]:
         """What is written, and where that may be another thing, what is in use."""
+        if isinstance(self._node, Attention) and own[0].arithmetic.u:
+            # No number of it is a copy, and nothing is as large as its weights
+            yield [in_use(one) for one in own], {}
+            return
         yield own, {**self._written, **of_itself}
         if not isinstance(self._node, PRODUCTS) and own[0].arithmetic.u:
             used = {name: in_use(one) for name, one in of_itself.items()}

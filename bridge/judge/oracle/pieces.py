@@ -47,7 +47,7 @@ def _are_apart(node: Operation, inputs: Sequence[Bounded], parameters: Mapping[s
     """Whether there are pieces, and it is worth their calls; who watches a formula sees it whole, and whoever alters
     an operation may mix its pieces.
     """
-    if parameters or is_watched() or type(node) is not OPERATIONS[node.kind]:
+    if parameters or is_watched() or type(node) is not OPERATIONS.get(node.kind):
         return False
     if isinstance(node, Attention):
         return math.prod(inputs[0].shape[:-1]) * inputs[1].shape[-2] >= LARGE

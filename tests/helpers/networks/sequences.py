@@ -17,30 +17,32 @@ VARIABLES = 6
 class Block(nn.Module):
     """Attention to what is before, and two linear layers, each behind a normalisation and beside a sum."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
+        self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (one.unflatten(-1, (HEADS, -1)).transpose(1, 2) for one in self.attention(self.norm1(x)).chunk(3, -1))
+        heads = self.attention(self.norm1(x)).chunk(3, -1)
+        q, k, v = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in heads)
         found = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.projection(found.transpose(1, 2).flatten(2))
         return x + self.narrow(functional.gelu(self.wide(self.norm2(x)), approximate="tanh"))
 
 
 class Gpt(nn.Module):
-    """Words (n, at most LENGTH) to the logits (n, WORDS, length) of those that follow; one table for both.
+    """Words (n, at most LENGTH) to the logits (n, words, length) of those that follow; one table for both.
 
     Source: A. Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
     """
 
-    def __init__(self, width: int = 8) -> None:
+    def __init__(self, width: int = 8, layers: int = LAYERS, heads: int = HEADS, words: int = WORDS) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, width), nn.Embedding(LENGTH, width)
-        self.blocks = nn.Sequential(*(Block(width) for _ in range(LAYERS)))
-        self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, WORDS, bias=False)
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(LENGTH, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
         self.out.weight = self.words.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
