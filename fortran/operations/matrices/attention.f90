@@ -24,6 +24,8 @@ module cnn_operations_matrices_attention
 
    !> Weights that are found together: they stay in the cache of a processor, and are enough for a device
    integer(i8), parameter :: most_in_host_memory = 2_i8**18, most_on_device = 2_i8**24
+   !> Parts in which the rows of a causal one are worked on in host memory, and how many rows a part has at least
+   integer, parameter :: parts = 4, least_rows = 32
    !> Bytes to which parts of the memory are aligned
    integer(i8), parameter :: line = 64_i8
 
@@ -106,7 +108,8 @@ contains
    end function scale_of
 
    !> How many rows are worked on together, and of how many sequences
-   pure subroutine divide(in_host_memory, length, sequences, rows, together)
+   pure subroutine divide(self, in_host_memory, length, sequences, rows, together)
+      class(attention_type), intent(in) :: self
       !> Where tensors are
       logical, intent(in) :: in_host_memory
       !> Rows of a sequence
@@ -121,6 +124,8 @@ contains
       most = merge(most_in_host_memory, most_on_device, in_host_memory)
       together = int(max(1_i8, min(int(sequences, i8), most/int(length, i8)**2)))
       rows = int(max(1_i8, min(int(length, i8), most/length)))
+      ! Rows at the beginning have no weights of the keys at the end
+      if (self%is_causal .and. in_host_memory) rows = min(rows, max(least_rows, (length + parts - 1)/parts))
       if (rows < length) together = 1
    end subroutine divide
 
@@ -133,9 +138,7 @@ contains
       !> Output
       type(tensor_type), intent(in) :: y
       integer :: rows, together
-      associate (unused => self%is_causal)
-      end associate
-      call divide(in_host_memory, x%extent(2), product(x%extent(3:)), rows, together)
+      call divide(self, in_host_memory, x%extent(2), product(x%extent(3:)), rows, together)
       attention_scratch = bytes_of(x%dtype)*(2_i8*x%extent(2)*rows*together + &
          & int(max(x%extent(1), y%extent(1)), i8)*x%extent(2)) + 3*line
    end function attention_scratch
@@ -154,7 +157,7 @@ contains
       integer :: length, rows, sequences, together
       length = x%extent(2)
       sequences = product(x%extent(3:))
-      call divide(in_host_memory, length, sequences, rows, together)
+      call divide(self, in_host_memory, length, sequences, rows, together)
       block%first = block%first + block%rows
       if (block%first >= length) then
          block%first = 0
