@@ -47,7 +47,10 @@ class Calls:
             If exchange files have no such operation.
         """
         if plain_name(node) in recurrence.RULES:
-            return recurrence.RULES[plain_name(node)](self._w, *args, **kwargs)
+            state = any("getitem" in str(one.target) and one.args[1] == 2 and one.users for one in node.users)
+            return recurrence.RULES[plain_name(node)](self._w, *args, **kwargs, state=state)
+        if plain_name(node) in recurrence.CELLS:
+            return recurrence.CELLS[plain_name(node)](self._w, *args, **kwargs)
         if plain_name(node) == "complex_linear":
             return operand_weights.complex_linear(self._w, *args)
         if plain_name(node) == "embedding" and isinstance(args[1], Tensor):
