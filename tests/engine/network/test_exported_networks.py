@@ -66,7 +66,7 @@ def test_it_learns_as_torch_does(name: str) -> None:
 
 def test_an_array_is_an_example_as_its_shape_is() -> None:
     """Of one input it need not lie in a list."""
-    module = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 2))
+    module = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 2)).double()
     words = np.array([[0, 4]])
     for example in (words, torch.from_numpy(words), [words]):
         net = Network.from_torch(module, example=example)
