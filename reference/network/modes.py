@@ -21,12 +21,18 @@ class _InFloat64(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in (torch.Tensor.float, torch.Tensor.to, torch.Tensor.type) and args[0].dtype == torch.float64:
+        if func in (torch.Tensor.float, torch.Tensor.to, torch.Tensor.type) and not args[0].is_complex():
             if func is torch.Tensor.float:
-                return args[0]
+                return args[0].double()
             args, kwargs = tree_map(lambda one: torch.float64 if one is torch.float32 else one, (args, kwargs))
+        if kwargs.get("dtype") is torch.float32:
+            # A softmax or a sum, and what is made
+            kwargs = {**kwargs, "dtype": torch.float64}
         if torch.complex64 in tree_leaves((args, kwargs)):
             args, kwargs = tree_map(lambda one: torch.complex128 if one is torch.complex64 else one, (args, kwargs))
+        if getattr(func, "__name__", "") == "rms_norm" and (args[3] if len(args) > 3 else kwargs.get("eps")) is None:
+            # What is added to the square depends on the type
+            args, kwargs = args[:3], {**kwargs, "eps": torch.finfo(torch.float32).eps}
         if getattr(func, "__name__", "") in RECURRENT:
             # Which take no first state of torch.zeros beside them
             args = tree_map(lambda one: one.double() if isinstance(one, torch.Tensor) else one, args)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from reference.network.aten import image_axis, operand_weights, recurrence, shared
+from reference.network.aten import image_axis, operand_weights, products, recurrence, shared
 from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only
 
@@ -51,6 +51,20 @@ class Calls:
             return recurrence.RULES[plain_name(node)](self._w, *args, **kwargs, state=state)
         if plain_name(node) in recurrence.CELLS:
             return recurrence.CELLS[plain_name(node)](self._w, *args, **kwargs)
+        if products.is_one(plain_name(node), args, kwargs):
+            kept = self._w.kept()
+            try:
+                return products.RULES[plain_name(node)](self._w, *args, **_numbers(kwargs))
+            except UnsupportedError as error:
+                self._w.back(kept)
+                try:
+                    return self._otherwise(node, rule, args, kwargs)
+                except UnsupportedError:
+                    raise error from None
+        return self._otherwise(node, rule, args, kwargs)
+
+    def _otherwise(self, node: fx.Node, rule: Rule | None, args: Any, kwargs: Any) -> Any:
+        """What is none of these products."""
         if plain_name(node) == "complex_linear":
             return operand_weights.complex_linear(self._w, *args)
         if plain_name(node) == "embedding" and isinstance(args[1], Tensor):
@@ -95,6 +109,10 @@ class Calls:
             return Tensor(found.name, found.shape[1:], images=False)
         if name in shared.OWN and rule and shared.is_shared(args[0]):
             return shared.of_one(w, rule, args, kwargs)
+        if name == "embedding" and (of := shared.alike(w, args[1])) is not None:
+            # Of places of each image, which are the same for all
+            rows = self._with_shared(node, rule, (args[0], of, *args[2:]), kwargs)
+            return shared.lifted(w, rows, _shape(rows))
         if name == "index_select":
             # Which vmap takes apart otherwise
             operation, args = torch.ops.aten.index.Tensor, (args[0], [*[None] * args[1], args[2]])
@@ -105,6 +123,7 @@ class Calls:
         if name == "_weight_norm":
             operation = shared.weight_norm
         if all(shared.is_shared(one) for one in operands):
+            args = shared.once_each(self._w, args) if name in shared.BROADCAST | shared.CHOICES else args
             return shared.of_all_images(w, operation, args, kwargs, self.write_graph)
         if rule is None:
             return self._apart(node)
@@ -157,6 +176,9 @@ class Calls:
             if "getitem" in str(one.target):
                 known[one] = own[0][0][own[0][1]]
                 continue
+            if not self._foreign and _makes_numbers(one):
+                known[one] = Stored("", one.target(*own[0], **own[1]))
+                continue
             rule, written_over = rule_of(one.target)
             if rule is None or written_over or one.op != "call_function":
                 inner = "" if one.target is operation else f" (its part {name_of(one)})"
@@ -187,6 +209,16 @@ class Calls:
         if plain_name(node) in shared.OWN:
             return shared.is_shared(args[0]) or operand_weights.are_needed(self._w, args)
         return any(shared.is_shared(one) for one in numbers)
+
+
+def _makes_numbers(node: fx.Node) -> bool:
+    """Whether it is a call of ATen that takes no tensor, and draws nothing."""
+    return (node.op == "call_function" and not node.all_input_nodes and isinstance(node.target, torch._ops.OpOverload)
+            and torch.Tag.nondeterministic_seeded not in node.target.tags)
+
+
+def _shape(of: Stored | Tensor) -> tuple[int, ...]:
+    return tuple(of.value.shape) if isinstance(of, Stored) else of.shape
 
 
 @contextlib.contextmanager

@@ -21,6 +21,8 @@ from reference.network.program import COMPLEX, REAL, Aten, Call, Reference, Type
 PLACES = {"device", "layout", "pin_memory", "non_blocking", "generator", "out", "memory_format"}
 #: Overloads of a change of the type that take what others do without a place
 _TO_TYPE = torch.ops.aten.to.dtype
+#: Python's operators on marks and integers, by the names that they have otherwise
+_MARKS = {f"__{one}__": f"bitwise_{one}" for one in ("and", "or", "xor")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,8 @@ def expressed(operation: Any, args: Sequence[Any], kwargs: dict[str, Any], value
     if any(isinstance(one, Tensor) and one.name == "lost" for one in _leaves([args, kwargs])):
         raise UnsupportedError("it takes what could not be read")
     name = operation._schema.name.partition("::")[2]
+    if name in _MARKS:
+        operation = getattr(getattr(torch.ops.aten, _MARKS[name]), operation._overloadname)
     if running_statistics(operation, args):
         args = [*args[:3], None, None, *args[5:]]
     if name in ("lift_fresh", "lift_fresh_copy", "detach_"):

@@ -114,6 +114,7 @@ class _Reader:
         calls = Calls(self._writer, foreign, self._values)
         self._write, self._write_graph = calls.write, calls.write_graph
         self._obstacles: list[str] = []
+        self._needed = _needed(self._graph)
         self._calls = collections.Counter(_path(node) for node in self._graph.nodes if _is_call(node))
 
     def read(self) -> Layers:
@@ -201,7 +202,7 @@ class _Reader:
         kept = self._writer.kept()
         try:
             self._values[node] = self._written(node, *given)
-        except (UnsupportedError, AttributeError, IndexError, TypeError, ValueError, InputError) as error:
+        except (UnsupportedError, AttributeError, IndexError, TypeError, ValueError, InputError, RuntimeError) as error:
             why = f": {error}" if isinstance(error, UnsupportedError) else (
                 f" with other arguments than supported: {one_line(error)}")
             self._writer.back(kept)
@@ -254,6 +255,8 @@ class _Reader:
         if name_of(node) == "wrap_with_autocast" and not args[2]:
             # A part whose type nothing changes
             return self._write_graph(args[4].graph, list(args[5:]))
+        if any(isinstance(one, Expression) for one in torch.utils._pytree.tree_leaves((args, kwargs))):
+            raise UnsupportedError("it takes what is no layer")
         rule, written_over = rule_of(node.target)
         if written_over and isinstance(args[0], Stored):
             # The counter of a batch normalisation, which has it itself
@@ -308,7 +311,8 @@ class _Reader:
 
     def _obstacle(self, node: fx.Node, what: str) -> None:
         """It is read on as if it were there, so that the next one is found, too."""
-        self._obstacles.append(f"{what}{line_of(node)}")
+        if node in self._needed:
+            self._obstacles.append(f"{what}{line_of(node)}")
         self._values[node] = torch.utils._pytree.tree_map(
             lambda one: Tensor("lost", tuple(one.shape)) if isinstance(one, torch.Tensor) else None,
             node.meta.get("val"))
@@ -329,6 +333,19 @@ def _as_taken(value: Any) -> Any:
 def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether what is written into one is seen in the other, or in a part of it."""
     return bool(one.numel()) and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """What the output follows from, and what changes a tensor; of a module of several outputs one is read."""
+    found: set[fx.Node] = set()
+    left = [one for one in graph.nodes if one.op == "output" or getattr(
+        getattr(one.target, "_schema", None), "is_mutable", False)]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += one.all_input_nodes
+    return found
 
 
 def _is_real(node: fx.Node) -> bool:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from reference.network import pointwise
-from reference.network.aten import masks, shapes, volumes
+from reference.network.aten import masks, shapes, shared, volumes
 from reference.network.aten.windows import (
     adaptive_average,
     adaptive_max,
@@ -137,6 +137,8 @@ def layer_norm(w: Writer, x: Tensor, shape: Any, weight: Stored | None = None, b
 
 def reduced(kind: str) -> Rule:
     def rule(w: Writer, x: Tensor, dim: Any = (), keepdim: bool = False, dtype: Any = None) -> Any:
+        if kind == "max" and isinstance(dim, Stored):
+            return largest_of(w, x, dim)
         only("dtype", dtype, None)
         dims = sorted(d % len(x.shape) for d in (dim if isinstance(dim, (list, tuple)) else [dim]))
         if not dims or 0 in dims:
@@ -182,7 +184,7 @@ def norm(w: Writer, x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = 
 
 def along(layer: type[nn.Module]) -> Rule:
     def rule(w: Writer, x: Tensor, dim: int, dtype: Any = None, *, suffix: str = "") -> Tensor:
-        only("dtype", dtype, None)
+        only("dtype", dtype, None, w.real)
         dim %= len(x.shape)
         if dim == 0:
             raise UnsupportedError("dim 0, the images'")
@@ -242,6 +244,13 @@ def dropped(layer: type[nn.Module]) -> Rule:
         return w.add(layer(p), [x], x.shape) if training and p else x
 
     return rule
+
+
+def largest_of(w: Writer, x: Tensor, other: Any) -> Tensor:
+    """The larger one of each number and of the smallest that there is, as masks of attention are made: the number."""
+    if not (shared.is_constant(other) and bool((other.value <= -shared.HUGE).all()) and other.value.numel() == 1):
+        raise UnsupportedError("the larger one of two numbers")
+    return x
 
 
 # --- arithmetic ---------------------------------------------------------------------------------------------
@@ -314,6 +323,7 @@ def _rows() -> dict[str, Rule]:
         **dict.fromkeys(("split", "split_with_sizes"), shapes.split),
         "narrow": lambda w, x, dim, start, length: shapes.taken(w, x, dim, start, start + length),
         "index": shapes.indexed, "index_select": shapes.index_selected,
+        "gather": shapes.gathered, "maximum": largest_of,
         "expand": shapes.expanded, "flip": shapes.flipped, "roll": shapes.rolled,
         "pixel_shuffle": shapes.shuffled, "pixel_unshuffle": shapes.unshuffled,
         **{kind: reduced(kind) for kind in ("amax", "amin", "max", "mean", "min", "sum")},

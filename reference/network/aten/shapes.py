@@ -70,15 +70,18 @@ def stacked(w: Writer, tensors: Any, dim: int = 0) -> Tensor:
 
 
 def taken(w: Writer, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1, suffix: str = ""
-          ) -> Tensor:
+          ) -> Any:
     """A slice; one that takes all is nothing."""
     dim, start, n = dim % len(x.shape), 0 if start is None else start, x.shape[dim]
     stop = Slice.END if end is None or end >= n else end
     chosen = range(n)[start:None if stop == Slice.END else stop:step]
     if len(chosen) == n:
         return x
-    if dim == 0 or not chosen or abs(start) >= Slice.END or (n >= Slice.END and abs(stop) >= Slice.END > (end or 0)):
-        raise UnsupportedError("a part of the images, or none, or one from the number 2**24 on")
+    if not chosen and dim:
+        # Which may be joined with others
+        return Stored("", torch.empty(*x.shape[:dim], 0, *x.shape[dim + 1:]))
+    if dim == 0 or abs(start) >= Slice.END or (n >= Slice.END and abs(stop) >= Slice.END > (end or 0)):
+        raise UnsupportedError("a part of the images, or one from the number 2**24 on")
     return w.add(Slice(dim, start, stop, step), [x], (*x.shape[:dim], len(chosen), *x.shape[dim + 1:]), suffix)
 
 
@@ -165,6 +168,25 @@ def index_selected(w: Writer, x: Tensor, dim: int, index: Any) -> Tensor:
     if not isinstance(index, Stored):
         raise UnsupportedError("an index that depends on the input")
     return _selected(w, x, dim % len(x.shape), index.value.reshape(-1))
+
+
+def gathered(w: Writer, x: Tensor, dim: int, index: Any, sparse_grad: bool = False) -> Tensor:
+    """Integers that are the same for all images as indices of one dimension: numbers of an image in any order."""
+    if not isinstance(index, Stored):
+        raise UnsupportedError("an index that depends on the input")
+    places, dim = index.value, dim % len(x.shape)
+    if dim == 0 or places.shape[0] != x.shape[0] or not torch.equal(places[:1].expand_as(places), places):
+        raise UnsupportedError("indices of each image")
+    w.reads([index.name] if index.name else [])
+    extents = x.shape[1:]
+    at = list(torch.meshgrid(*(torch.arange(n) for n in places.shape[1:]), indexing="ij"))
+    at[dim - 1] = places[0] % extents[dim - 1]
+    flat = torch.zeros_like(places[0])
+    for one, extent in zip(at, extents, strict=True):
+        flat = flat * extent + one
+    w.rewritten()
+    row = w.reshape(x, (x.shape[0], math.prod(extents)))
+    return w.reshape(_selected(w, row, 1, flat.reshape(-1)), tuple(places.shape))
 
 
 def _selected(w: Writer, x: Tensor, axis: int, index: torch.Tensor) -> Tensor:

@@ -33,8 +33,14 @@ SAME = {"to", "_to_copy", "type_as", "contiguous", "clone", "alias"}
 BROADCAST = {"add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide"}
 #: In the place of infinity
 LARGE = 2.0**100
+#: As large as the largest numbers of float32, which a sum of two may make infinite
+HUGE = 2.0**126
+#: Dimensions of one
+MATRIX = 2
+#: What lies behind each other
+JOINED = {"cat", "concat", "concatenate"}
 #: Whose rules take shared operands themselves
-CHOICES = {"where", "masked_fill"}
+CHOICES = {"where", "masked_fill", "max", "maximum"}
 #: What repeats a dimension of one number
 REPEATS = {"expand", "repeat"}
 
@@ -55,8 +61,10 @@ def is_shared(value: Any) -> bool:
 
 
 def finite(value: torch.Tensor) -> torch.Tensor:
-    """Return infinite numbers, which files have none of, as some of which a softmax leaves as little."""
-    return value.clamp(-LARGE, LARGE) if bool(value.isinf().any()) else value
+    """Return infinite numbers, which files have none of, and those nearly so, as some of which a softmax leaves as
+    little.
+    """
+    return value.clamp(-LARGE, LARGE) if bool((value.abs() >= HUGE).any()) else value
 
 
 def lifted(w: Writer, of: Stored | Tensor, shape: Shape) -> Tensor:
@@ -65,6 +73,8 @@ def lifted(w: Writer, of: Stored | Tensor, shape: Shape) -> Tensor:
         return w.reshape(Tensor(of.name, (w.batch, *of.shape)), (w.batch, *shape))
     if not of.value.is_floating_point():
         raise UnsupportedError(f"a tensor of {of.value.dtype} as an operand")
+    if not of.value.numel():
+        raise UnsupportedError("a tensor without numbers as an operand")
     if of.value.isnan().any():
         raise UnsupportedError("a tensor with NaN as an operand")
     known = w.lifted.get(of.name) if of.name else None
@@ -75,9 +85,11 @@ def lifted(w: Writer, of: Stored | Tensor, shape: Shape) -> Tensor:
     layer = Parameter(extents)
     value = finite(of.value.detach()).reshape(extents)
     layer.weight = nn.Parameter(value, of.value.requires_grad and isinstance(of.value, nn.Parameter))
+    if of.exact is not None:
+        layer.weight.exact = finite(of.exact).reshape(extents)  # type: ignore[attr-defined]
     base, w.base = w.base, of.name or f"{w.base}.constant"
     w.reads([of.name] if is_constant(of) and of.name else [])
-    found = w.add(layer, [w.input], (w.batch, *extents), weight=Stored("", of.value) if is_constant(of) else of)
+    found = w.add(layer, [w.input], (w.batch, *extents), weight=of.changed(lambda one: one) if is_constant(of) else of)
     w.base = base
     if of.name:
         w.lifted[of.name] = found
@@ -90,7 +102,32 @@ def constant(w: Writer, operation: Any, args: Any, kwargs: Any) -> Any:
     given = torch.utils._pytree.tree_map(lambda one: one.value if isinstance(one, Stored) else one, (args, kwargs))
     with torch.no_grad():
         found = operation(*given[0], **given[1])
+    if isinstance(found, torch.Tensor):
+        return Stored("", found, _exact(operation, args, kwargs, found))
     return torch.utils._pytree.tree_map(lambda one: Stored("", one) if isinstance(one, torch.Tensor) else one, found)
+
+
+def _exact(operation: Any, args: Any, kwargs: Any, found: torch.Tensor) -> torch.Tensor | None:
+    """What a constant of float32 is when all that it follows from is computed in float64."""
+    if found.dtype != torch.float32:
+        return None
+
+    def wide(one: Any) -> Any:
+        if isinstance(one, Stored):
+            one = one.value if one.exact is None else one.exact
+        if isinstance(one, torch.Tensor):
+            return one.double() if one.dtype == torch.float32 else one
+        return torch.float64 if one is torch.float32 else one
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        given = torch.utils._pytree.tree_map(wide, (args, kwargs))
+        with torch.no_grad():
+            value: torch.Tensor = operation(*given[0], **given[1])
+    finally:
+        torch.set_default_dtype(before)
+    return value if value.shape == found.shape and value.dtype == torch.float64 else None
 
 
 def is_constant(one: Tensor | Stored) -> bool:
@@ -109,6 +146,9 @@ def repeated(w: Writer, name: str, of: Stored | Tensor, sizes: Any) -> Tensor | 
     """Return what is repeated for each image; None where it is repeated otherwise."""
     shape = tuple(of.value.shape) if isinstance(of, Stored) else of.shape
     whole = (1,) * (len(sizes) - len(shape)) + shape
+    if name == "repeat" and whole == shape and tuple(sizes) == (w.batch, *[1] * (len(shape) - 1)):
+        # Behind each other
+        return w.reshape(lifted(w, of, shape), (w.batch * shape[0], *shape[1:]))
     same = [n if name == "expand" else 1 for n in whole[1:]]
     if sizes[0] != w.batch or whole[0] != 1 or any(m not in (-1, n) for n, m in zip(same, sizes[1:], strict=True)):
         return None
@@ -125,7 +165,7 @@ def of_all_images(w: Writer, operation: Any, args: Any, kwargs: Any, run: Callab
     from torch.fx.experimental.proxy_tensor import make_fx
 
     operands = list(dict.fromkeys(leaves((args, kwargs))))
-    kept = [is_index(one) for one in operands]
+    kept = [is_index(one) or (is_constant(one) and not _rank(one)) for one in operands]
 
     def call(*tensors: torch.Tensor) -> Any:
         known = dict(zip(operands, tensors, strict=True))
@@ -144,23 +184,61 @@ def of_all_images(w: Writer, operation: Any, args: Any, kwargs: Any, run: Callab
         lambda one: Tensor(one.name, one.shape[1:], None, images=False) if isinstance(one, Tensor) else one, found)
 
 
+def _rank(of: Stored | Tensor) -> int:
+    return of.value.dim() if isinstance(of, Stored) else len(of.shape)
+
+
 def weight_norm(direction: torch.Tensor, length: torch.Tensor, dim: int = 0) -> torch.Tensor:
     """What torch has one operation for, which vmap takes apart image by image."""
     others = [one for one in range(direction.ndim) if one != dim % direction.ndim and dim != -1]
     return direction * (length / torch.linalg.vector_norm(direction, 2, others or None, keepdim=True))
 
 
-def once(w: Writer, operand: Stored | Tensor, axis: int) -> Stored | Tensor:
+def once(w: Writer, operand: Any, axis: int) -> Any:
     """Return what was made for this number of images, and is the same for each, for one of them."""
     if isinstance(operand, Stored) and operand.value.shape[axis] == w.batch and is_constant(operand):
-        first = operand.value.narrow(axis, 0, 1)
-        if torch.equal(first.expand_as(operand.value), operand.value):
-            return Stored("", first)
+        first: Stored = operand.changed(lambda one: one.narrow(axis, 0, 1))
+        if torch.equal(first.value.expand_as(operand.value), operand.value):
+            return first
     return operand
+
+
+def once_each(w: Writer, args: Any) -> Any:
+    """Return operands that are broadcast, where constants of each image that are the same for all are there once."""
+    most = max((_rank(one) for one in leaves(args)), default=0)
+    return torch.utils._pytree.tree_map(
+        lambda one: once(w, one, 0) if isinstance(one, Stored) and 0 < _rank(one) == most else one, args)
+
+
+def alike(w: Writer, index: Any) -> Stored | None:
+    """Return integers of each image, (n, ...), of one of them, where they are the same for all."""
+    if not is_index(index) or index.value.dim() < 2:
+        return None
+    first = once(w, index, 0)
+    return None if first is index else Stored("", first.value[0])
+
+
+def of_blocks(w: Writer, operand: Stored | Tensor, other: Tensor) -> Tensor | None:
+    """Return what was made for tensors (images times some, ...), as alike for all images, for each of them."""
+    if not (isinstance(operand, Stored) and is_constant(operand) and len(operand.value.shape) == len(other.shape)
+            and not other.axis and other.shape[0] != w.batch and operand.value.shape[0] == other.shape[0]):
+        return None
+
+    def split(value: torch.Tensor) -> torch.Tensor:
+        return value.view(w.batch, -1, *value.shape[1:])
+
+    each = split(operand.value.contiguous())
+    if not torch.equal(each[:1].expand_as(each), each):
+        return None
+    found = lifted(w, operand.changed(lambda one: split(one.contiguous())[0]), tuple(each.shape[1:]))
+    return w.reshape(found, tuple(operand.value.shape))
 
 
 def aligned(w: Writer, operand: Stored | Tensor, other: Tensor) -> Tensor:
     """Return a shared operand as one of each image, of as many dimensions as the other."""
+    blocks = of_blocks(w, operand, other)
+    if blocks is not None:
+        return blocks
     shape = tuple(operand.value.shape) if isinstance(operand, Stored) else operand.shape
     if len(shape) == len(other.shape):
         operand = once(w, operand, other.axis)
@@ -201,6 +279,9 @@ def of_images(w: Writer, name: str, args: Any) -> Any:
         return [*args[:3], aligned(w, args[3], other), *args[4:]]
     if name in CHOICES:
         return args
+    if name in JOINED:
+        there = [one for one in args[0] if not isinstance(one, Stored) or one.value.numel()]
+        return [[aligned(w, one, other) if is_shared(one) else one for one in there], *args[1:]]
     if name in BROADCAST:
         return [aligned(w, one, other) if is_shared(one) else one for one in args]
     if name not in ("matmul", "bmm") or other.axis:
@@ -208,9 +289,17 @@ def of_images(w: Writer, name: str, args: Any) -> Any:
 
     def matrix(one: Any) -> Tensor:
         shape = tuple(one.value.shape) if isinstance(one, Stored) else one.shape
-        if len(shape) < 2:
+        if not is_shared(one):
+            return one
+        if len(shape) < MATRIX:
             raise UnsupportedError("a product with a vector")
-        return spread(w, lifted(w, one, shape), other.shape[0]) if is_shared(one) else one
+        if len(shape) == len(other.shape) > MATRIX:
+            # In the place of the images
+            if shape[0] != 1:
+                raise UnsupportedError(f"operands of the shapes {other.shape} and {shape}, of which the latter is the "
+                                       "same for all images")
+            shape = shape[1:]
+        return spread(w, lifted(w, one, shape), other.shape[0])
 
     return [matrix(one) for one in args]
 

@@ -82,10 +82,16 @@ class Stored:
     ----------
     name : in the module; none of a tensor that it makes
     value : its own, of a copy of the module
+    exact : of one that is computed in float32 what it is in float64
     """
 
     name: str
     value: torch.Tensor
+    exact: torch.Tensor | None = None
+
+    def changed(self, how: Callable[[torch.Tensor], torch.Tensor]) -> Stored:
+        """Return what a function makes of it, without a name."""
+        return Stored("", how(self.value), None if self.exact is None else how(self.exact))
 
 
 def parameter(of: Stored | None, shape: Shape | None = None) -> nn.Parameter | None:
