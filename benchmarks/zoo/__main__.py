@@ -12,9 +12,7 @@ import argparse
 import json
 import multiprocessing
 import random
-import re
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -29,6 +27,8 @@ from benchmarks.harness.processes import ROOT
 from benchmarks.harness.tables import table
 from benchmarks.zoo.ask import Found, ask
 from benchmarks.zoo.networks import NETWORKS, Entry
+from benchmarks.zoo.page import Answers, counts, document
+from benchmarks.zoo.series import SEQUENCES
 from bridge.common import cli
 from bridge.common.atomic_file import write_json, write_text
 from bridge.common.command_files import check_files
@@ -36,6 +36,12 @@ from bridge.common.progress import stage
 
 DOCUMENT = ROOT / "docs" / "zoo.md"
 PACKAGES = ("torch", "timm", "torchvision", "segmentation-models-pytorch", "monai", "deepinv", "vit-pytorch")
+PACKAGES_OF_SEQUENCES = (
+    "torch", "transformers", "x-transformers", "linformer", "nystrom-attention", "performer-pytorch",
+    "perceiver-pytorch", "local-attention", "axial-attention", "conformer", "g-mlp-pytorch", "mlp-mixer-pytorch",
+    "gateloop-transformer", "mambapy", "minGRU-pytorch", "ncps", "pytorch-tcn", "iTransformer", "neuraloperator")
+#: Where the answers are, of networks of images and of sequences
+FILES = (RESULTS / "zoo.json", RESULTS / "zoo_sequences.json")
 EXAMPLES = """exit codes:
   0    every network was asked
   2    bad usage
@@ -45,7 +51,8 @@ examples:
   python -m benchmarks.zoo --only vit
   python -m benchmarks.zoo --sample 5
   python -m benchmarks.zoo --jobs 2 --document
-  python -m benchmarks.zoo --again --document"""
+  python -m benchmarks.zoo --again --document
+  python -m benchmarks.zoo --sequences --jobs 2 --document"""
 
 
 def run(entries: list[Entry], errors: Console, jobs: int = 1, path: str | None = None,
@@ -54,7 +61,7 @@ def run(entries: list[Entry], errors: Console, jobs: int = 1, path: str | None =
     networks.
     """
     found = list(known)
-    place = {one.name: i for i, one in enumerate(NETWORKS)}
+    place = {one.name: i for i, one in enumerate((*NETWORKS, *_sequences()))}
     with stage(errors, f"{len(entries)} networks") as report, ExitStack() as last:
         threads = ThreadPoolExecutor(jobs)
         # Who interrupts it does not want the rest
@@ -78,74 +85,50 @@ def alone(entry: Entry) -> Found:
 
 def right(path: str) -> list[Found]:
     """Return the answers of a file of which both are yes."""
-    found = [Found(**{**one, "estimated": tuple(one["estimated"])})
-             for one in json.loads(Path(path).read_text(encoding="utf-8"))["networks"]]
-    names = {one.name for one in NETWORKS}
+    found = read(path)
+    names = {one.name for one in (*NETWORKS, *_sequences())}
     return [one for one in found if one.judged == one.trained == "yes" and one.name in names]
 
 
 def write(path: str | None, found: list[Found]) -> None:
     """Write the answers as JSON, where there is a file for them."""
     if path:
-        write_json(Path(path), {"counts": counts(found), "versions": versions(PACKAGES),
+        names = {one.name for one in _sequences()}
+        packages = PACKAGES_OF_SEQUENCES if any(one.name in names for one in found) else PACKAGES
+        write_json(Path(path), {"counts": counts(found), "versions": versions(packages),
                                 "networks": [asdict(one) for one in found]})
 
 
-def counts(found: list[Found]) -> dict[str, int]:
-    """Return how many there are, are judged, and are trained.
-
-    >>> counts([Found("a", "yes", "yes"), Found("b", "yes", "it lacks roll")])
-    {'networks': 2, 'judged': 2, 'trained': 1}
-    """
-    return {"networks": len(found), "judged": sum(one.judged == "yes" for one in found),
-            "trained": sum(one.trained == "yes" for one in found)}
+def read(path: str | Path) -> list[Found]:
+    """Return the answers of a file; none where there is no such file."""
+    if not Path(path).exists():
+        return []
+    return [Found(**{**one, "estimated": tuple(one["estimated"])})
+            for one in json.loads(Path(path).read_text(encoding="utf-8"))["networks"]]
 
 
-def document(found: list[Found], versions: dict[str, str]) -> str:
-    """Return docs/zoo.md."""
-    total = counts(found)
-    rows = [f"| {one.name} | {_cell(one.judged)} | {_cell(one.trained)} | {', '.join(one.estimated)} |"
-            for one in found]
-    missing = Counter(call for one in found for call in one.estimated)
-    often = ", ".join(f"`{name}` ({n})" for name, n in missing.most_common(12))
-    left = len(NETWORKS) - total["networks"]
-    whole = f" {left} networks more were not asked yet (`--again` asks them)." if left > 0 else ""
-    text = f"""# Networks of other packages
-
-`python -m benchmarks.zoo` asks of {total['networks']} networks of public packages, small ones on small images,
-whether they are read, judged and trained. Weights are drawn by a seed, and nothing else is random. A network is
-*judged* where a right program, PyTorch's in float64 written as float32, is RIGHT. It is *trained* where the
-library's outputs in training and evaluation in float32, and parameters, buffers and outputs after a step in float64,
-are PyTorch's to 1e-4 of the largest number. Operations that the table lacks have
-[estimated bounds](numerics.md#operations-that-the-table-lacks).{whole}
-
-Judged: {total['judged']} of {total['networks']}. Trained: {total['trained']} of {total['networks']}.
-
-Most often estimated: {often or 'none'}.
-
-Versions: {', '.join(f'{name} {one}' for name, one in versions.items())}.
-
-| network | judged | trained | estimated |
-| --- | --- | --- | --- |
-"""
-    return text + "\n".join(rows) + "\n"
+def _versions(path: str | Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))["versions"] if Path(
+        path).exists() else {}
+    return found
 
 
-def _cell(said: str) -> str:
-    """What is missing, short, without paths of files."""
-    text = re.sub(r"\(/\S+, line", "(line", said).replace("|", "/")
-    return text if len(text) <= 160 else text[:157] + "..."
+def _sequences() -> list[Entry]:
+    return [one for some in SEQUENCES.values() for one in some]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Ask, print, write."""
     p = cli.new_parser("benchmarks.zoo", str(__doc__), EXAMPLES)
     p.add_argument("--only", metavar="TEXT", default="", help="networks whose name has this text")
+    p.add_argument("--sequences", action="store_true",
+                   help="networks of sequences and functions in place of those of images")
     p.add_argument("--sample", type=int, metavar="N", help="so many, drawn at random")
     p.add_argument("--seed", type=int, default=0, metavar="S", help="of the sample (default 0)")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time (default 1)")
     p.add_argument("--json", metavar="FILE",
-                   help="where the answers go (default: benchmarks/results/zoo.json, where all networks are asked)")
+                   help="where the answers go (default: benchmarks/results/zoo.json, or zoo_sequences.json, where all "
+                        "networks are asked)")
     p.add_argument("--again", action="store_true", help="ask only networks of which FILE does not say yes and yes")
     p.add_argument("--document", action="store_true", help="write docs/zoo.md, too")
     a = p.parse_args(arguments)
@@ -153,10 +136,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(a: argparse.Namespace) -> int:
-    entries = [one for one in NETWORKS if a.only in one.name and one.installed]
+    networks = _sequences() if a.sequences else NETWORKS
+    entries = [one for one in networks if a.only in one.name and one.installed]
     if a.sample is not None:
         entries = random.Random(a.seed).sample(entries, min(a.sample, len(entries)))
-    path = a.json or (str(RESULTS / "zoo.json") if len(entries) == len(NETWORKS) else None)
+    path = a.json or (str(FILES[a.sequences]) if len(entries) == len(networks) else None)
     if path:
         check_files([], [("--json", path)])
     known = right(path) if a.again and path and Path(path).exists() else []
@@ -169,7 +153,11 @@ def _main(a: argparse.Namespace) -> int:
     cli.Output().print(" ".join(f"{name}: {n}" for name, n in counts(found).items()), highlight=False)
     write(path, found)
     if a.document:
-        write_text(DOCUMENT, document(found, versions(PACKAGES)))
+        packages = PACKAGES_OF_SEQUENCES if a.sequences else PACKAGES
+        own = Answers(found, versions(packages), len(networks))
+        file = FILES[not a.sequences]
+        others = Answers(read(file), _versions(file), len(NETWORKS if a.sequences else _sequences()))
+        write_text(DOCUMENT, document(others, own) if a.sequences else document(own, others))
     return 0
 
 

@@ -18,11 +18,13 @@ from torch import nn
 from benchmarks.zoo.networks import Entry
 from bridge import Network
 from bridge.common.errors import BridgeError
+from bridge.exchange.optimizers import AdamW, Sgd
 from bridge.judge.judge import judge
 from reference.errors import InputError
 from reference.export import export
 from reference.inputs import of_example
-from reference.network.layers import Layers
+from reference.network.layers import Layers, as_pairs, to_type
+from reference.network.modes import in_float64
 from reference.network.program import Aten
 from reference.network.reading import read
 from reference.settings import ExportSettings
@@ -75,12 +77,19 @@ def _batch(entry: Entry, module: nn.Module) -> tuple[list[torch.Tensor], torch.T
     """Inputs and a target."""
     draw = torch.Generator().manual_seed(1)
     shapes = entry.shape if isinstance(entry.shape, list) else [entry.shape]
-    x = [torch.randn(one, generator=draw) for one in shapes]
+    below = entry.below if isinstance(entry.below, tuple) else (entry.below,) * len(shapes)
+    x = [torch.randint(most, one, generator=draw) if most else torch.randn(one, generator=draw)
+         for one, most in zip(shapes, below, strict=True)]
     with torch.no_grad():
         y = copy.deepcopy(module)(*x)
     if not isinstance(y, torch.Tensor):
         raise InputError(f"it gives {type(y).__name__}, supported is one tensor")
     return x, (y + 0.1 * torch.randn(y.shape, generator=draw)).contiguous()
+
+
+def _example(entry: Entry, x: list[torch.Tensor]) -> Any:
+    """The shape of an input; of several the arrays, which say which ones are whole numbers."""
+    return [one.numpy() for one in x] if isinstance(entry.shape, list) else entry.shape
 
 
 def _given(x: list[torch.Tensor]) -> Any:
@@ -98,7 +107,7 @@ def _trained(entry: Entry) -> str:
 def _outputs(entry: Entry) -> dict[str, float]:
     module = entry.make()
     x, _ = _batch(entry, module)
-    network = Network.from_torch(copy.deepcopy(module), example=entry.shape)
+    network = Network.from_torch(copy.deepcopy(module), example=_example(entry, x))
     found = {"the output in training": _away(network.forward(_given(x)), module(*x))}
     network.eval()
     with torch.no_grad():
@@ -109,19 +118,22 @@ def _outputs(entry: Entry) -> dict[str, float]:
 def _step(entry: Entry) -> dict[str, float]:
     module = entry.make()
     given, target = _batch(entry, module)
-    x, target = [one.double() for one in given], target.double()
-    network = Network.from_torch(copy.deepcopy(module), example=entry.shape, dtype="float64")
-    module = module.double()
-    optimizer = torch.optim.SGD(module.parameters(), LR)
-    torch.nn.functional.mse_loss(module(*x), target).backward()
+    x, target = [one.double() if one.is_floating_point() else one for one in given], target.double()
+    network = Network.from_torch(copy.deepcopy(module), example=_example(entry, given), dtype="float64")
+    module = to_type(module, torch.float64)
+    kinds = (torch.optim.AdamW, AdamW) if entry.adamw else (torch.optim.SGD, Sgd)
+    optimizer = kinds[0](module.parameters(), LR)
+    with in_float64():
+        torch.nn.functional.mse_loss(module(*x), target).backward()
     optimizer.step()
-    network.step(_given(x), target.numpy(), lr=LR)
+    network.step(_given(x), target.numpy(), kinds[1](LR))
     after = network.to_torch().state_dict()
     least = LR * max(float(one.grad.abs().max()) for one in module.parameters() if one.grad is not None)
-    found = {name: _away(after[name].numpy(), value, least) for name, value in module.state_dict().items()
-             if value.is_floating_point()}
+    found = {name: _away(as_pairs(after[name]).numpy(), as_pairs(value), least)
+             for name, value in module.state_dict().items()
+             if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())}
     network.eval()
-    with torch.no_grad():
+    with torch.no_grad(), in_float64():
         found["the output in evaluation after a step"] = _away(network.forward(_given(x)), module.eval()(*x))
     return found
 
@@ -134,14 +146,15 @@ def _away(found: Array, right: torch.Tensor, least: float = 1e-30) -> float:
 def _judged(entry: Entry, foreign: list[str]) -> str:
     module = entry.make()
     x, target = _batch(entry, module)
-    inputs, count = of_example(module.forward, entry.shape) if isinstance(entry.shape, list) else (None, len(x[0]))
+    inputs, count = of_example(module.forward, _given(x)) if isinstance(entry.shape, list) else (None, len(x[0]))
     given: Any = x[0].numpy() if inputs is None else dict(zip(inputs.names, _given(x), strict=True))
     example = x[0].shape if inputs is None else (count, inputs.numbers)
     with tempfile.TemporaryDirectory() as folder:
         fixture, result = Path(folder, "fixture.h5"), Path(folder, "result.h5")
         export(fixture, ExportSettings(model=entry.make, input=given, target=target.numpy(), steps=1, lr=LR,
                                        threads=1, oracle_steps=0))
-        layers = read(module, lambda _: [example], tuple(example), foreign=True, inputs=inputs)
+        layers = read(module, lambda _: [example], tuple(example), foreign=True, inputs=inputs,
+                      integers=entry.below if isinstance(entry.below, int) else 0)
         foreign += dict.fromkeys(str(call) for _, layer in layers if isinstance(layer, Aten)
                                  for call, *_ in layer.calls)
         _by_float64(layers, fixture, result)

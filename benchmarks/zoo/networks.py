@@ -28,9 +28,14 @@ class Entry:
     ----------
     package : the module that is imported
     call : name of its class or function, perhaps behind dots
-    args, named : of the call
+    args, named : of the call; an entry among the latter is the network that it makes
     shape : of an input, or of several
     output : which one is trained, where it gives several
+    below : of inputs that are whole numbers, one more than the largest; 0 of real numbers; one for each of several
+    config : the class of the package that makes of `named` the call's only argument; "" takes them as they are
+    adamw : the step is one of AdamW, else of SGD
+    then : a method that is called before it is trained
+    label : what it is called in place of its class
     """
 
     package: str
@@ -39,11 +44,16 @@ class Entry:
     named: dict[str, Any] = field(default_factory=dict)
     shape: Shape | list[Shape] = (2, 3, 64, 64)
     output: int | str | None = None
+    below: int | tuple[int, ...] = 0
+    config: str = ""
+    adamw: bool = False
+    then: str = ""
+    label: str = ""
 
     @property
     def name(self) -> str:
         """Return the package, the network, and whether it takes volumes."""
-        what = self.args[0] if self.call == "create_model" else self.call.rpartition(".")[2]
+        what = self.label or (self.args[0] if self.call == "create_model" else self.call.rpartition(".")[2])
         return f"{self.package.partition('.')[0]} {what}" + " 3-D" * (self.named.get("spatial_dims") == 3)
 
     @property
@@ -53,14 +63,20 @@ class Entry:
 
     def make(self) -> nn.Module:
         """Return a new module, in training, always with the same weights."""
-        if self.package.startswith(("torchvision", "timm", "segmentation", "deepinv", "spandrel", "vit_pytorch")):
+        if self.package.startswith(("torchvision", "timm", "segmentation", "deepinv", "spandrel", "vit_pytorch",
+                                    "transformers")):
             _declare_detection()
-        found: Any = importlib.import_module(self.package)
+        package: Any = importlib.import_module(self.package)
+        found = package
         for part in self.call.split("."):
             found = getattr(found, part)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            module: nn.Module = found(*self.args, **self.named)
+            named = {key: one.make() if isinstance(one, Entry) else one for key, one in self.named.items()}
+            module: nn.Module = (found(getattr(package, self.config)(**named)) if self.config else
+                                 found(*self.args, **named))
+        if self.then:
+            getattr(module, self.then)()
         for one in module.modules():
             if isinstance(one, nn.modules.dropout._DropoutNd):
                 one.p = 0.0
@@ -176,5 +192,5 @@ def _restoration() -> Iterator[Entry]:
                                                "stochastic_depth_rate": 0.0}, (2, 3, 32, 32))
 
 
-#: All of them
+#: Networks of images
 NETWORKS: tuple[Entry, ...] = (*_timm(), *_torchvision(), *_segmentation(), *_medical(), *_restoration())
