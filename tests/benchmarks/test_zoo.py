@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -16,6 +17,8 @@ from torch import nn
 from benchmarks.zoo import __main__ as zoo
 from benchmarks.zoo.ask import Found, ask
 from benchmarks.zoo.networks import NETWORKS, Entry
+from benchmarks.zoo.page import Answers, document
+from benchmarks.zoo.series import SEQUENCES
 from bridge.common.cli import Output
 from reference.network.layers import Layers
 
@@ -67,6 +70,44 @@ def test_several_inputs() -> None:
     assert ask(one) == Found(one.name, "yes", "yes")
 
 
+class Config:
+    """What a network of words is made of."""
+
+    def __init__(self, words: int, inner: nn.Module) -> None:
+        self.words, self.inner = words, inner
+
+
+class Talks(nn.Module):
+    """Takes words, and gives several outputs."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.words, self.inner, self.half = nn.Embedding(config.words, 4), config.inner, 1.0
+
+    def halve(self) -> None:
+        self.half = 0.5
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = self.inner(self.words(x)) * self.half
+        return {"y": y, "largest": y.argmax()}
+
+
+class Inner(nn.Linear):
+    """A part that another entry makes."""
+
+
+def test_words_a_configuration_and_a_step_of_adamw(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Entry(__name__, "Inner", (4, 3))
+    one = Entry(__name__, "Talks", (), {"words": 5, "inner": inner}, (2, 6), "y", below=5, config="Config", adamw=True,
+                then="halve", label="words")
+    assert one.name.endswith(" words") and one.make().half == 0.5
+    assert ask(one) == Found(one.name, "yes", "yes")
+    step = zoo.ask.__globals__["Network"].step
+    monkeypatch.setattr(zoo.ask.__globals__["Network"], "step",
+                        lambda net, x, t, how: step(net, x, t, replace(how, eps=1e-3)))
+    assert ask(one).trained.partition(" is ")[0] not in ("yes", "the output in training")
+
+
 def test_what_was_right_is_not_asked_again(tmp_path: Path) -> None:
     names = [one.name for one in NETWORKS[:3]]
     zoo.write(str(tmp_path / "zoo.json"), [Found(names[0], "yes", "yes", ("a",)), Found(names[1], "yes", "no"),
@@ -91,7 +132,8 @@ def test_a_library_that_is_wrong_is_not_trained(monkeypatch: pytest.MonkeyPatch)
 def test_a_step_that_is_wrong_is_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs before it are right."""
     step = zoo.ask.__globals__["Network"].step
-    monkeypatch.setattr(zoo.ask.__globals__["Network"], "step", lambda net, x, t, lr: step(net, x, t, lr=1.01 * lr))
+    monkeypatch.setattr(zoo.ask.__globals__["Network"], "step",
+                        lambda net, x, t, how: step(net, x, t, replace(how, lr=1.01 * how.lr)))
     said = ask(entry()).trained
     assert said != "yes" and "the output in" not in said.replace("in evaluation after a step", "")
 
@@ -150,6 +192,17 @@ def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_names_are_there_once() -> None:
     names = [one.name for one in NETWORKS]
     assert len(names) >= 100 and len(set(names)) == len(names)
+    of_sequences = [one.name for some in SEQUENCES.values() for one in some]
+    assert len(of_sequences) >= 20 and len(set(of_sequences) | set(names)) == len(of_sequences) + len(names)
+
+
+def test_sequences_have_their_own_section() -> None:
+    found = [Found(SEQUENCES["neural operators"][0].name, "yes", "yes"),
+             Found(SEQUENCES["transformers"][0].name, "yes", "it lacks gather")]
+    text = document(Answers([Found("a", "yes", "yes")], {"torch": "1"}, 1), Answers(found, {"torch": "1"}, 3))
+    assert "| transformers | 1 | 1 | 0 |" in text and "| neural operators | 1 | 1 | 1 |" in text
+    assert "1 networks more were not asked yet (`--sequences --again` asks them)." in text
+    assert text.index("| a | yes") < text.index("## Sequences and functions") < text.index("it lacks gather")
 
 
 @pytest.mark.deep
