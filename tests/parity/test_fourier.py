@@ -20,7 +20,7 @@ from bridge.operations import ComplexLinear, Operation
 from bridge.validate.self_test.graph_candidate import GraphOperations, train_graph
 from reference.errors import InputError
 from reference.export import export
-from reference.network.aten import fourier
+from reference.network.aten.complex import fourier
 from reference.network.aten.writing import UnsupportedError
 from reference.network.layers import to_type
 from reference.settings import ExportSettings

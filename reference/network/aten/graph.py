@@ -30,7 +30,7 @@ from reference.network.aten.calls import (
     plain_name,
     silence,
 )
-from reference.network.aten.complex_calls import without_complex
+from reference.network.aten.complex.calls import without_complex
 from reference.network.aten.foreign import Expression, expressed, running_statistics, written
 from reference.network.aten.rules import rule_of
 from reference.network.aten.writing import Shape, Stored, Tensor, UnsupportedError, Writer

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from reference.network.aten import fourier
 from reference.network.aten.calls import name_of
-from reference.network.aten.complex_numbers import ATEN, Complex, Emitter, Spectrum, shape_of
+from reference.network.aten.complex import fourier
+from reference.network.aten.complex.numbers import ATEN, Complex, Emitter, Spectrum, shape_of
 from reference.network.aten.writing import Shape, UnsupportedError
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from reference.network.aten import fourier
+from reference.network.aten.complex import fourier
 from reference.network.aten.writing import Shape, UnsupportedError
 
 ATEN = torch.ops.aten

@@ -13,9 +13,9 @@ import torch
 from torch import fx
 
 from reference.errors import InputError, one_line
-from reference.network.aten import complex_parts, fourier
 from reference.network.aten.calls import line_of, name_of, silence
-from reference.network.aten.complex_numbers import (
+from reference.network.aten.complex import fourier, parts
+from reference.network.aten.complex.numbers import (
     ATEN,
     Complex,
     Emitter,
@@ -120,7 +120,7 @@ class _Rewriter:
             return args[0][args[1]]
         name = name_of(node)
         if name in fourier.CALLS:
-            return complex_parts.fourier_call(self._emit, name, *args, **kwargs)
+            return parts.fourier_call(self._emit, name, *args, **kwargs)
         rule = RULES.get(name)
         if rule is None:
             raise UnsupportedError("there is no such rule")
@@ -133,7 +133,7 @@ def _same(emit: Emitter, node: fx.Node, x: Any, *_: Any, **__: Any) -> Any:
     value = node.meta["val"]
     if not value.is_complex():
         raise UnsupportedError("their real parts as they are, without real()")
-    return complex_parts.as_complex(emit, x)
+    return parts.as_complex(emit, x)
 
 
 def _dimension(emit: Emitter, node: fx.Node, x: Any, dims: Any = None, *more: Any, **kwargs: Any) -> Any:
@@ -189,10 +189,10 @@ def _each(emit: Emitter, node: fx.Node, x: Any, *args: Any, **kwargs: Any) -> An
     value = found.meta["val"]
     if isinstance(value, torch.Tensor):
         return Complex(tuple(value.shape[:-1]), found)
-    parts = []
+    all_of = []
     for number, one in enumerate(value):
-        parts.append(Complex(tuple(one.shape[:-1]), _taken(emit, found, number, one)))
-    return parts
+        all_of.append(Complex(tuple(one.shape[:-1]), _taken(emit, found, number, one)))
+    return all_of
 
 
 def _taken(emit: Emitter, of: fx.Node, number: int, value: torch.Tensor) -> fx.Node:
@@ -204,7 +204,7 @@ def _taken(emit: Emitter, of: fx.Node, number: int, value: torch.Tensor) -> fx.N
 def _joined(emit: Emitter, node: fx.Node, tensors: Any, dim: int = 0) -> Any:
     """cat and stack."""
     rank = len(shape_of(tensors[0])) + (name_of(node) == "stack")
-    found = emit(node.target, [emit.pairs(complex_parts.as_complex(emit, one)) for one in tensors], dim % rank)
+    found = emit(node.target, [emit.pairs(parts.as_complex(emit, one)) for one in tensors], dim % rank)
     return Complex(tuple(found.meta["val"].shape[:-1]), found)
 
 
@@ -212,7 +212,7 @@ def _sum(sign: float) -> Rule:
     def rule(emit: Emitter, node: fx.Node, a: Any, b: Any, alpha: float = 1) -> Any:
         if alpha != 1 or not all(isinstance(one, (fx.Node, *_KINDS)) for one in (a, b)):
             raise UnsupportedError("a sum with a number, or with alpha")
-        pairs = [emit.pairs(complex_parts.as_complex(emit, one)) for one in _alike(emit, node, a, b)]
+        pairs = [emit.pairs(parts.as_complex(emit, one)) for one in _alike(emit, node, a, b)]
         operation = ATEN.add.Tensor if sign > 0 else ATEN.sub.Tensor
         return Complex(tuple(node.meta["val"].shape), emit(operation, *pairs))
 
@@ -239,11 +239,11 @@ def _product(emit: Emitter, node: fx.Node, a: Any, b: Any) -> Any:
     a, b = (b, a) if isinstance(b, _KINDS) and not isinstance(a, _KINDS) else (a, b)
     shape = tuple(node.meta["val"].shape)
     if isinstance(b, (int, float)):
-        return Complex(shape, emit(ATEN.mul.Tensor, emit.pairs(complex_parts.as_complex(emit, a)), b))
+        return Complex(shape, emit(ATEN.mul.Tensor, emit.pairs(parts.as_complex(emit, a)), b))
     if isinstance(b, complex):
         if isinstance(a, fx.Node):
-            parts = [emit(ATEN.mul.Tensor, a, one) for one in (b.real, b.imag)]
-            return emit.of_parts(parts[0], parts[1])
+            both = [emit(ATEN.mul.Tensor, a, one) for one in (b.real, b.imag)]
+            return emit.of_parts(both[0], both[1])
         re, im = (emit.part(a, one) for one in (0, 1))
         return emit.of_parts(_combined(emit, ATEN.sub.Tensor, re, b.real, im, b.imag),
                              _combined(emit, ATEN.add.Tensor, im, b.real, re, b.imag))
@@ -279,7 +279,7 @@ def _zeros(emit: Emitter, node: fx.Node, *_: Any, **__: Any) -> Any:
 
 
 def _matrix_product(emit: Emitter, node: fx.Node, a: Any, b: Any) -> Any:
-    (re, im), (x, y) = ([emit.part(complex_parts.as_complex(emit, one), number) for number in (0, 1)] for one in (a, b))
+    (re, im), (x, y) = ([emit.part(parts.as_complex(emit, one), number) for number in (0, 1)] for one in (a, b))
     return emit.of_parts(_combined(emit, ATEN.sub.Tensor, re, x, im, y, ATEN.matmul.default),
                          _combined(emit, ATEN.add.Tensor, re, y, im, x, ATEN.matmul.default))
 
@@ -291,7 +291,7 @@ def _einsum(emit: Emitter, node: fx.Node, equation: str, tensors: Any, **_: Any)
     if len(tensors) != 2 or not arrow or not output or "." in equation:
         raise UnsupportedError(f"einsum {equation}, supported is one of two tensors with an output")
     one, other = str(letters).split(",")
-    a, b = (complex_parts.as_complex(emit, complex_parts.made(emit, x)) for x in tensors)
+    a, b = (parts.as_complex(emit, parts.made(emit, x)) for x in tensors)
     if _is_learned(a) and not _is_learned(b):
         a, b, one, other = b, a, other, one
     if (_is_learned(b) and len(one) >= 2 and one[0] == output[0] and one[1] == other[0] and other[1] == output[1]
@@ -335,10 +335,10 @@ def _sum_of_products(emit: Emitter, a: Complex, b: Complex, one: str, other: str
                 for number in (0, 1)]
 
     (re, im), (x, y) = matrix(a, one, images + both, rows, inner), matrix(b, other, both, inner, columns)
-    parts = [_combined(emit, ATEN.sub.Tensor, re, x, im, y, ATEN.matmul.default),
+    made = [_combined(emit, ATEN.sub.Tensor, re, x, im, y, ATEN.matmul.default),
              _combined(emit, ATEN.add.Tensor, re, y, im, x, ATEN.matmul.default)]
     found = [*images, *both, *rows, *columns]
-    shaped = [emit(ATEN.reshape.default, part, [size[x] for x in found]) for part in parts]
+    shaped = [emit(ATEN.reshape.default, part, [size[x] for x in found]) for part in made]
     ordered = [emit(ATEN.permute.default, part, [found.index(x) for x in output]) for part in shaped]
     return emit.of_parts(ordered[0], ordered[1])
 
@@ -361,7 +361,7 @@ RULES: Mapping[str, Rule] = {
     "view_as_complex": lambda emit, _, x: Complex(shape_of(x)[:-1], x),
     "complex": lambda emit, _, re, im: emit.of_parts(re, im),
     "real": lambda emit, _, x: emit.part(x, 0), "imag": lambda emit, _, x: emit.part(x, 1),
-    "slice": complex_parts.sliced, "slice_scatter": complex_parts.written_into,
-    "select_scatter": complex_parts.one_written_into, "copy": complex_parts.copied,
-    **dict.fromkeys(("fft_fftshift", "fft_ifftshift"), complex_parts.shifted),
+    "slice": parts.sliced, "slice_scatter": parts.written_into,
+    "select_scatter": parts.one_written_into, "copy": parts.copied,
+    **dict.fromkeys(("fft_fftshift", "fft_ifftshift"), parts.shifted),
 }
