@@ -84,7 +84,8 @@ MISTAKES = (
     Mistake("Kernels are read with depth and width swapped", of_weights("conv3d", lambda w: w.transpose(2, 4)),
             "forward/fine",
             said="read as (k,c,s,r,d)"),
-    Mistake("The convolutions pad with copies of the border", every("conv3d", copied_border), "forward/fine"),
+    Mistake("The convolutions pad with copies of the border", every("conv3d", copied_border), "forward/fine",
+            said="replicate padding"),
     Mistake("The gradient does not go through the skip connection", layer(
         "cat", lambda self, node, inputs, p: torch.cat([inputs[0].detach(), inputs[1]], 1)), "grads/relu/output",
             said="the gradient through cat is missing"),

@@ -10,6 +10,9 @@ import numpy as np
 
 from bridge.judge.diagnosis.candidates import Case
 from bridge.judge.diagnosis.clock import now
+from bridge.judge.diagnosis.faults.convolution_faults import data_faults
+from bridge.judge.diagnosis.faults.graph_faults import formula_faults
+from bridge.judge.diagnosis.predictions.convolutions import Data
 from bridge.judge.diagnosis.predictions.formulas import Formula
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
 from bridge.judge.diagnosis.records import Explanation
@@ -44,3 +47,13 @@ def explained(right: Prediction, found: Array) -> list[Explanation]:
     with np.errstate(all="ignore"):
         search._altered()
         return search._accepted()
+
+
+def of_faults(right: Formula | Data, found: Any) -> list[str]:
+    """What the faults of an operation itself say of a tensor."""
+    graph: Any = SimpleNamespace(arithmetic=Arithmetic(2.0**-24))
+    search = Search(Case("forward/it", graph, right, np.asarray(found, np.float32).astype(float)), now() + 120)
+    assert search.t > 1
+    with np.errstate(all="ignore"):
+        search._try(data_faults(right) if isinstance(right, Data) else formula_faults(right))
+        return [one.detail for one in search._accepted()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.altered.calls import Call, Change
 from bridge.judge.diagnosis.altered.operands import displaced
+from bridge.judge.diagnosis.faults.padding import coordinates
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.windows import Places
 
@@ -60,6 +61,9 @@ class Extents:
         return found
 
 
+#: What may be there beyond a border in place of one number
+BEYOND = {"replicate": "are copies of the outermost", "reflect": "are those mirrored at the outermost",
+          "circular": "are those of the opposite side"}
 Alterations = Iterator[Alteration]
 Maker = Callable[[Call, Extents], Alterations]
 #: Who says what a primitive may do instead; a primitive without one is in `WITHOUT`
@@ -106,6 +110,14 @@ def shifted(x: Bounded, axis: int, by: int, *, edge: bool = False) -> Bounded:
 def near(x: Bounded, value: Array) -> Bounded:
     """Return other numbers with a few roundings of their own."""
     return Bounded(value, 4 * x.arithmetic.u * np.abs(value), x.arithmetic)
+
+
+def beyond(places: Sequence[Places], size: Sequence[int]) -> Iterator[tuple[str, tuple[Places, ...]]]:
+    """Yield what is there beyond an image of this size, and windows that take it; nothing where they are inside."""
+    outside = any(not 0 <= at < n for axis, n in zip(places, size, strict=True) for one in axis for at in one)
+    for mode, said in BEYOND.items() if outside else ():
+        yield said, tuple(tuple(tuple(map(int, coordinates(np.array(one), n, mode)[0])) for one in axis)
+                          for axis, n in zip(places, size, strict=True))
 
 
 def behind_padding(rows: Places, columns: Places) -> tuple[Places, Places] | None:

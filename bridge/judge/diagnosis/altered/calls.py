@@ -44,6 +44,15 @@ WORDS = {
 BRACKETED = {name for name in WORDS if "__" in name} - {"__gt__", "__abs__"} | {"squared"}
 
 
+def word_of(axis: int, rank: int) -> str:
+    """Return what one number of an axis of so many is called.
+
+    >>> word_of(2, 3), word_of(2, 5)
+    ('column', 'element of axis 2')
+    """
+    return AXES[rank][axis] if rank in AXES else f"element of axis {axis}"
+
+
 @dataclass(frozen=True)
 class Argument:
     """What a call is given: its name, its shape and axes where it is an array, its number where it is one."""
@@ -60,8 +69,7 @@ class Argument:
 
     def word(self, axis: int) -> str:
         """Return what an axis is called."""
-        names = self.axes if len(self.axes) == len(self.shape) else AXES.get(len(self.shape), ())
-        return names[axis] if names else f"element of axis {axis}"
+        return self.axes[axis] if len(self.axes) == len(self.shape) else word_of(axis, len(self.shape))
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from bridge.judge.diagnosis.altered.alteration import (
     Extents,
     alters,
     behind_padding,
+    beyond,
     chosen,
     only,
     shifted,
 )
 from bridge.judge.diagnosis.altered.calls import Call
+from bridge.judge.diagnosis.evidence.words import several
 from bridge.judge.oracle.bounded import Bounded
 
 #: Tiles and vectors of kernels: a loop over whole ones leaves out the rest
@@ -64,11 +66,11 @@ def parts(call: Call, extents: Extents) -> Alterations:
             kept |= {f"takes every second {name} alone": places % 2 == 0,
                      f"takes every second {name} alone, from the second on": places % 2 == 1}
         for size in sorted({one for one in extents.by_name.values() if 1 < one < n - 1}):
-            kept |= {f"is of the first {size} {name}s of {n} alone": places < size,
-                     f"is of the last {size} {name}s of {n} alone": places >= n - size}
+            kept |= {f"is of the first {size} {several(name)} of {n} alone": places < size,
+                     f"is of the last {size} {several(name)} of {n} alone": places >= n - size}
         for tile in TILES:
             if n % tile > 1 and tile < n:
-                kept.setdefault(f"leaves out the last {n % tile} {name}s, which fill no block of {tile}",
+                kept.setdefault(f"leaves out the last {n % tile} {several(name)}, which fill no block of {tile}",
                                 places < n - n % tile)
         for lanes in LANES:
             if n >= 2 * lanes:
@@ -128,13 +130,13 @@ def other_axes(call: Call, extents: Extents) -> Alterations:
                 lambda a: np.broadcast_to(choose(a, at), a.shape).copy())
 
         changes = {
-            f"is over the {name}s, too": of(lambda a, at: a.sum(at, keepdims=True)),
-            f"is averaged over the {name}s, too": of(lambda a, at: a.mean(at, keepdims=True)),
+            f"is over the {several(name)}, too": of(lambda a, at: a.sum(at, keepdims=True)),
+            f"is averaged over the {several(name)}, too": of(lambda a, at: a.mean(at, keepdims=True)),
             f"of the first {name} is taken for all": of(lambda a, at: np.take(a, [0], at)),
             f"of the last {name} is taken for all": of(lambda a, at: np.take(a, [-1], at)),
             f"is that of the {name} before": of(lambda a, at: np.roll(a, 1, at)),
             f"is that of the next {name}": of(lambda a, at: np.roll(a, -1, at)),
-            f"is that of the {name}s in reverse order": of(lambda a, at: np.flip(a, at)),
+            f"is that of the {several(name)} in reverse order": of(lambda a, at: np.flip(a, at)),
         }
         for said, change in changes.items():
             yield Alteration("summed_axes", f"{what} {said}", change, said)
@@ -180,6 +182,9 @@ def overlaps(call: Call, extents: Extents) -> Alterations:
     if behind := behind_padding(rows, columns):
         yield Alteration("padding_width", "the windows are added where the padding is not subtracted from their places",
                          lambda method, x, *rest: method(x, *behind, *rest[2:]))
+    for said, inside in beyond((rows, columns), image[2:]):
+        yield Alteration("padding_mode", f"beyond the image {said}, and their sums go there",
+                         lambda method, x, *rest, inside=inside: method(x, *inside, *rest[2:]), said)
     if max(shape[4:]) > 2:
         yield Alteration("index", f"the sum of {what} over each window goes to its centre alone", _to_centre)
     for axis, name in ((2, "row"), (3, "column")):

@@ -4,22 +4,27 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bridge.judge.diagnosis.altered.alteration import (
+    BEYOND,
     Alteration,
     Alterations,
     Extents,
     alters,
     behind_padding,
+    beyond,
     chosen,
     near,
     only,
     shifted,
 )
 from bridge.judge.diagnosis.altered.calls import Call
+from bridge.judge.diagnosis.evidence.words import several
+from bridge.judge.diagnosis.faults.padding import of_places
 from bridge.judge.oracle.bounded import Bounded
 
 Array = np.ndarray
@@ -47,6 +52,9 @@ def windows(call: Call, extents: Extents) -> Alterations:
                                    np.where(there, other.error, right.error), x.arithmetic)
 
                 yield Alteration("index", f"the {end} {name} of windows begins one {name} {where}", edge)
+    for said, inside in beyond(call.arguments[:2], call.first.shape[2:]):
+        yield Alteration("padding_mode", f"beyond the image {said}",
+                         lambda method, x, *rest, inside=inside: method(x, *inside, *rest[2:]), said)
     for other, said in ((0.0, "0"), (1.0, "1"), (-1.0, "-1"), (-math.inf, "minus infinity")):
         if other != fill and fill is not None:
             yield Alteration("padding_mode", f"beyond the image there is {said}, not {call.operands[-1].label}",
@@ -134,8 +142,8 @@ def resampling(call: Call, extents: Extents) -> Alterations:
             yield Alteration("part_of_batch", f"of what is resampled {said}", drop)
     for axis, name in ((2, "row"), (3, "column")):
         for by, where in ((1, "next"), (-1, "previous")):
-            for edge, beyond in ((True, "the edge repeated"), (False, "0 at the edge")):
-                yield Alteration("index", f"the {where} {name} is resampled, {beyond}",
+            for edge, outside in ((True, "the edge repeated"), (False, "0 at the edge")):
+                yield Alteration("index", f"the {where} {name} is resampled, {outside}",
                                  lambda method, x, *both, axis=axis, by=by, edge=edge: method(
                                      shifted(x, axis, by, edge=edge), *both))
     yield Alteration("index", "rows are resampled as columns and columns as rows", _exchanged)
@@ -186,7 +194,7 @@ def repeated(call: Call, extents: Extents) -> Alterations:
                 yield Alteration("index", f"{call.first.label} of the {where} {name}",
                                  lambda method, x, to, axis=axis, by=by: method(x.moved(
                                      lambda a: np.roll(a, -by, axis)), to))
-            yield Alteration("index", f"{call.first.label} of the {name}s in reverse order",
+            yield Alteration("index", f"{call.first.label} of the {several(name)} in reverse order",
                              lambda method, x, to, axis=axis: method(x.moved(lambda a: np.flip(a, axis)), to))
 
 
@@ -211,12 +219,14 @@ def beside(call: Call, extents: Extents) -> Alterations:
                              lambda method, x, sides, number, other=other: method(x, sides, other))
     yield Alteration("padding_mode", "what is put before and behind is exchanged",
                      lambda method, x, sides, number: method(x, tuple(one[::-1] for one in sides), number))
-    yield Alteration("padding_mode", "beside the numbers are copies of the outermost", _outermost)
+    for mode, said in BEYOND.items():
+        yield Alteration("padding_mode", f"beside the numbers {said}", partial(_of_its_own, mode=mode))
 
 
-def _outermost(method: Any, x: Bounded, sides: tuple[tuple[int, int], ...], number: float) -> Bounded:
+def _of_its_own(method: Any, x: Bounded, sides: tuple[tuple[int, int], ...], number: float, *, mode: str) -> Bounded:
     kept = method(x, tuple((min(before, 0), min(behind, 0)) for before, behind in sides), number)
-    return kept.moved(lambda a: np.pad(a, [(max(before, 0), max(behind, 0)) for before, behind in sides], mode="edge"))
+    beside = tuple((max(before, 0), max(behind, 0)) for before, behind in sides)
+    return kept.moved(lambda a: a[np.ix_(*of_places(a.shape, beside, mode))])
 
 
 @alters("rows")

@@ -16,10 +16,11 @@ MOST = 6
 
 def several(word: str) -> str:
     """
-    >>> several("image"), several("kernel row")
-    ('images', 'kernel rows')
+    >>> several("image"), several("kernel row"), several("row of windows"), several("element of axis 2")
+    ('images', 'kernel rows', 'rows of windows', 'elements of axis 2')
     """
-    return f"{word}s"
+    first, of, rest = word.partition(" of ")
+    return f"{first}s{of}{rest}"
 
 
 def listed(words: Sequence[object]) -> str:

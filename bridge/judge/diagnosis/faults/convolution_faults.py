@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bridge.exchange.model import Conv2d, Pair
 from bridge.judge.diagnosis.catalogue import kind
 from bridge.judge.diagnosis.faults.layouts import SliceOrder, layouts
-from bridge.judge.diagnosis.faults.padding import MODES, window
+from bridge.judge.diagnosis.faults.padding import MODES, of_places, window
 from bridge.judge.diagnosis.faults.unfolded import unfolded
 from bridge.judge.diagnosis.predictions.convolutions import Data, Filter, Forward
 from bridge.judge.diagnosis.predictions.hypothesis import (
@@ -20,6 +21,7 @@ from bridge.judge.diagnosis.predictions.hypothesis import (
     Hypothesis,
     Moved,
     Passed,
+    SentBack,
     hypothesis,
     with_layer,
     with_operand,
@@ -53,6 +55,7 @@ def data_faults(dx: Data) -> Hypotheses:
     yield from _moved_gradient(dx, SHIFTS)
     yield from _frames(dx)
     yield from _edges(dx)
+    yield from _modes_back(dx)
     yield from _lower(dx)
     yield from _rolled_kernels(dx)
 
@@ -216,6 +219,18 @@ def _modes(operation: Prediction) -> Hypotheses:
     if any(operation.layer.padding):  # type: ignore[attr-defined]
         for mode in MODES[1:]:
             yield hypothesis("padding_mode", f"{mode} padding", operation.replaced(mode=mode))
+
+
+def _modes_back(dx: Data) -> Hypotheses:
+    """What went beyond the border of a padded image comes back to the pixels that it is a copy of."""
+    (top, left), (n, c, *size) = dx.layer.padding, dx.shape
+    if not (top or left):
+        return
+    shape = (n, c, size[0] + 2 * top, size[1] + 2 * left)
+    larger = dx.replaced(shape=shape, layer=replace(dx.layer, padding=(0, 0)))
+    for mode in MODES[1:]:
+        down, across = of_places(tuple(size), ((top, top), (left, left)), mode)
+        yield hypothesis("padding_mode", f"{mode} padding", SentBack(dx.shape, larger, (down, across)))
 
 
 def _bias(z: Forward) -> Hypotheses:

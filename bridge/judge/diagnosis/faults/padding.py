@@ -30,6 +30,16 @@ def coordinates(position: Array, size: int, mode: str) -> tuple[Array, Array]:
     return np.clip(position, 0, size - 1), (position >= 0) & (position < size)
 
 
+def of_places(shape: tuple[int, ...], sides: tuple[tuple[int, int], ...], mode: str) -> tuple[tuple[int, ...], ...]:
+    """Return of each axis the places of a tensor, in the order of what has more before and behind; no zeros.
+
+    >>> of_places((3,), ((1, 2),), "reflect")
+    ((1, 0, 1, 2, 1, 0),)
+    """
+    return tuple(tuple(map(int, coordinates(np.arange(-before, n + behind), n, mode)[0]))
+                 for n, (before, behind) in zip(shape, sides, strict=True))
+
+
 def window(x: Array, start: tuple[int, ...], length: tuple[int, ...], mode: str = "zero") -> Array:
     """Return ``x[..., start:start + length]`` along the last two axes, whatever lies outside.
 

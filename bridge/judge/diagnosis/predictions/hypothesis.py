@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -217,6 +218,51 @@ class Within(Prediction):
         inner, rest = self.inner.full(arithmetic), self.rest.full(arithmetic)
         errors = [np.zeros(1) if one.error is None else one.error for one in (inner, rest)]
         return Predicted(np.where(self.part, inner.value, rest.value), np.where(self.part, *errors))
+
+
+@dataclass(frozen=True)
+class SentBack(Prediction):
+    """The gradient of images whose pixels stand at several places of larger ones: the sum of theirs at all of these.
+
+    Attributes
+    ----------
+    larger : makes the gradient of the larger images
+    places : of their rows and columns, which row and column of the images stands there
+    """
+
+    larger: Prediction
+    places: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def at(self, indices: Array) -> Array:
+        *of, i, j = np.unravel_index(indices, self.shape)
+        found, (down, across) = np.zeros(indices.shape), map(_where, self.places)
+        for a, b in itertools.product(range(down.shape[1]), range(across.shape[1])):
+            row, column = down[i, a], across[j, b]
+            there = np.flatnonzero((row >= 0) & (column >= 0))
+            place = (*(one[there] for one in of), row[there], column[there])
+            found[there] += self.larger.at(np.ravel_multi_index(place, self.larger.shape)) if there.size else 0.0
+        return found
+
+    def full(self, arithmetic: Arithmetic) -> Predicted:
+        larger = self.larger.full(arithmetic)
+        error = np.zeros(1) if larger.error is None else larger.error
+        most = np.prod([_where(one).shape[1] for one in self.places])
+        error = error + (most - 1) * arithmetic.u * (np.abs(larger.value) + error)
+        return Predicted(self._summed(larger.value), self._summed(np.broadcast_to(error, larger.value.shape)))
+
+    def _summed(self, a: Array) -> Array:
+        found = np.zeros(self.shape)
+        np.add.at(found, np.ix_(*map(range, self.shape[:-2]), *self.places), a)
+        return found
+
+
+def _where(places: tuple[int, ...]) -> Array:
+    """Where each index stands, (indices, times that the one stands that does most often), and -1."""
+    count = np.bincount(places)
+    found = np.full((count.size, count.max()), -1)
+    order = np.argsort(places, kind="stable")
+    found[np.arange(count.max()) < count[:, None]] = order
+    return found
 
 
 def with_operand(operation: Prediction, name: str, change: object) -> Prediction:

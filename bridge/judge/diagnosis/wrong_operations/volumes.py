@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from bridge.judge.diagnosis.faults.padding import MODES, of_places
 from bridge.judge.diagnosis.wrong_operations.change import Numbers, Parameters, Wrong, changed
-from bridge.operations.operation import Gradients, Number, Operation
+from bridge.operations.operation import Gradients, Number, Operation, Shape
 from bridge.operations.volumes.products import Conv3d, ConvTranspose3d
 from bridge.operations.volumes.resizing import UpsampleNearest3d, UpsampleTrilinear3d
 
@@ -19,7 +21,7 @@ Change = Callable[[Array], Array]
 
 
 def convolution(node: Conv3d | ConvTranspose3d) -> Wrong:
-    """Yield other taps along the depth, and windows that begin at another plane."""
+    """Yield other taps along the depth, windows that begin at another plane, and other numbers beyond the border."""
     taps = node.kernel_size[0]
     if taps > 1:
         yield "kernel_flipped", "flipped along the depth", _of_weight(node, lambda a: a[:, :, ::-1])
@@ -28,9 +30,29 @@ def convolution(node: Conv3d | ConvTranspose3d) -> Wrong:
     for said, planes in (("a plane too early", 1), ("a plane too late", -1)):
         yield "padding_width", f"every window {said}", _of_input(
             node, partial(_shifted, planes=planes), partial(_shifted, planes=-planes))
+    if isinstance(node, Conv3d) and any(node.padding):
+        for mode in MODES[1:]:
+            yield "padding_mode", f"{mode} padding", _padded(node, mode)
     if isinstance(node, ConvTranspose3d):
         yield "padding_width", "the output a plane too early", changed(
             node, forward=lambda xs, w: _before_bias(node, partial(_shifted, planes=-1), xs, w))
+
+
+def _padded(node: Conv3d, mode: str) -> Operation:
+    """With numbers of the volume beyond its border, to which their gradients come back."""
+    of_padded = replace(node, padding=(0, 0, 0))
+
+    def places(shape: Shape) -> tuple[tuple[int, ...], ...]:
+        return of_places(shape, ((0, 0), (0, 0), *((pad, pad) for pad in node.padding)), mode)
+
+    def padded(xs: Numbers) -> Numbers:
+        return [xs[0].moved(lambda a: a[np.ix_(*places(a.shape))])]
+
+    def backward(dy: Number, xs: Numbers, w: Parameters) -> Gradients:
+        (dx,), found = of_padded.backward(dy, padded(xs), w)
+        return [dx.scattered(places(xs[0].shape), xs[0].shape)], found
+
+    return changed(node, forward=lambda xs, w: of_padded.forward(padded(xs), w), backward=backward)
 
 
 def _of_weight(node: Conv3d | ConvTranspose3d, change: Change) -> Operation:
