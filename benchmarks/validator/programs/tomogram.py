@@ -77,7 +77,7 @@ MISTAKES = (
             "grads/relu/output", said="the gradient goes to all that are equal to the largest"),
     Mistake("The kernel of the transposed convolution is flipped", of_weights(
         "conv_transpose3d", lambda w: w.flip(2, 3, 4)), "forward/up",
-            said="reversed along d and r and s"),
+            said="kernel reversed along d and r and s"),
     Mistake("The skip connection is joined behind what comes from below, not before it", layer(
         "cat", lambda self, node, inputs, p: torch.cat(inputs[::-1], 1)), "forward/cat",
             said="inputs in the order 1, 0"),

@@ -115,18 +115,23 @@ class AxisLayout(IndexMap):
     def usual(self) -> bool:
         """Return whether its order of axes has a name."""
         letters = "".join(self.names[axis] for axis in self.axes)
-        return letters in CHANNELS_LAST or self.axes in (
-            (0, 1, 3, 2), (1, 0, 2, 3), (3, 2, 1, 0), (0, 1, 2, 4, 3), (0, 2, 1, 3, 4), (1, 0, 2, 3, 4))
+        return letters in CHANNELS_LAST or self._within_windows or self.axes in (
+            (1, 0, 2, 3), (3, 2, 1, 0), (0, 2, 1, 3, 4), (1, 0, 2, 3, 4), (4, 3, 2, 1, 0))
+
+    @property
+    def _within_windows(self) -> bool:
+        """Return whether rows and columns, and planes of volumes, are exchanged, and nothing else is."""
+        return len(self.axes) > 3 and self.axes[:2] == (0, 1) and self.axes != tuple(range(len(self.axes)))
 
     def _permutation(self) -> str:
         ndim = len(self.axes)
         letters = "".join(self.names[axis] for axis in self.axes)
         if letters in CHANNELS_LAST:
             return "nhwc"
+        if self._within_windows:
+            return "taps_transposed" if "r" in self.names else "image_transposed"
         return {
-            (0, 1, 3, 2): "taps_transposed" if "r" in self.names else "image_transposed",
             (1, 0, 2, 3): "in_out_swapped" if "k" in self.names else "nhwc",
-            (0, 1, 2, 4, 3): "taps_transposed" if "r" in self.names else "image_transposed",
             (1, 0, 2, 3, 4): "in_out_swapped" if "k" in self.names else "nhwc",
             (1, 0): "in_out_swapped" if "k" in self.names else "column_major",
             tuple(reversed(range(ndim))): "column_major",
