@@ -78,7 +78,8 @@ MISTAKES = (
         "flatten", lambda self, node, inputs, p: inputs[0].transpose(2, 3).flatten(2)), "forward/flatten",
             said="rows and columns exchanged in memory"),
     Mistake("The class is taken from the mean of all tokens, not from the first", layer(
-        "select_3.slice", lambda self, node, inputs, p: inputs[0].mean(1, keepdim=True)), "forward/select_3.slice"),
+        "select_3.slice", lambda self, node, inputs, p: inputs[0].mean(1, keepdim=True)), "forward/select_3.slice",
+            said="the mean of all rows in place of the first row"),
     Mistake("The embedding of places is not learned", replaced(update=lambda self, name, w, g: (
         w if name == "places/weight" else GraphOperations.update(self, name, w, g))), "optimizer/places/weight",
             said="not updated"),

@@ -23,6 +23,7 @@ from bridge.judge.diagnosis.altered.others import (
     in_other_orders,
     of_another_input,
     of_another_output,
+    other_parts,
     other_settings,
     others_in_its_place,
     with_state_twice,
@@ -111,6 +112,8 @@ class Evaluated:
                 yield "bias" if (name, number) == ("bias", 0) else "factor", words, right.with_operand(
                     name, partial(np.full_like, fill_value=number))
             groups = getattr(right.node, "groups", 1)
+        for key, words, node in other_parts(right.node, right.inputs[0].value.shape):
+            yield key, words, self.with_owner(node)
             if name == "weight" and right.node.follows_itself:
                 words = "the weight of each gate transposed"
                 yield "in_out_swapped", words, right.with_operand(name, _each_transposed)

@@ -8,15 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from typing import Any
 
+import numpy as np
+
 from bridge.common.errors import BridgeError
-from bridge.judge.diagnosis.altered.calls import AXES
+from bridge.judge.diagnosis.altered.calls import word_of
+from bridge.judge.diagnosis.evidence.view import AXES
+from bridge.judge.diagnosis.evidence.words import indices, several
 from bridge.judge.diagnosis.faults.convolution_faults import order_detail
+from bridge.judge.diagnosis.faults.output_faults import axis_names
 from bridge.judge.diagnosis.wrong_operations.change import changed
 from bridge.operations import OPERATIONS
 from bridge.operations.hyperparameters import FROM_ZERO, SEVERAL
 from bridge.operations.losses import LOSSES, Loss
 from bridge.operations.normalization import BatchNorm2d
-from bridge.operations.operation import Gradients, Number, Operation
+from bridge.operations.operation import Gradients, Number, Operation, Shape
+from bridge.operations.rearrangement import TO_THE_END, Slice
+from bridge.operations.reductions import Amax, Mean, Sum
 
 #: What exactly, and the operation or the loss that has it
 Others = Iterator[tuple[str, Any]]
@@ -26,6 +33,8 @@ USUAL, SMALL = (0.0, 1.0, 0.1, 1e-2), (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-12)
 RANK = 4
 #: Inputs that are tried in every order
 MOST_JOINED = 4
+#: Parts that are tried in the place of one, and those that go on by other steps
+MOST_PARTS, MOST_STEPS = 128, 8
 #: Modules of operations that do another thing with other signs, and of those that are not linear
 OF_SIGNS = ("arithmetic", "pointwise", "pooling", "reductions")
 OF_FUNCTIONS = ("normalization", "pointwise", "softmax", "spline")
@@ -130,9 +139,48 @@ def along_other_axes(right: Operation, shape: tuple[int, ...]) -> Others:
             (dx,), of_parameters = right.backward(dy.transpose(order), [xs[0].transpose(order)], w)
             return [dx.transpose(order)], of_parameters
 
-        first, second = (AXES[rank][axis] if rank in AXES else f"number along axis {axis}" for axis in axes)
-        yield f"along exchanged axes: {first}s for {second}s, and {second}s for {first}s", changed(
+        first, second = (several(word_of(axis, rank)) for axis in axes)
+        yield f"along exchanged axes: {first} for {second}, and {second} for {first}", changed(
             right, forward=forward, backward=backward)
+
+
+def other_parts(right: Operation, shape: Shape) -> Iterator[tuple[str, str, Operation]]:
+    """Yield the kind of a mistake, what is taken of a tensor of this shape in place of a part, and what takes it.
+
+    >>> [said for _, said, _ in other_parts(Slice("a", 1, 0, 2), (3, 6))][:2]
+    ['features 1 to 2 of 6 in place of features 0 to 1 of 6', 'features 2 to 3 of 6 in place of features 0 to 1 of 6']
+    """
+    if not isinstance(right, Slice):
+        return
+    *before, chosen = right.index(len(shape))
+    axis, n = len(before), shape[len(before)]
+    own, names = range(*chosen.indices(n)), AXES.get(axis_names(shape, ""), ())
+    word = names[axis] if len(names) == len(shape) else word_of(axis, len(shape))
+    taken = indices(np.array(own), n, word)
+    for other in _parts(own, n):
+        stop = other.stop if other.stop < n else TO_THE_END
+        yield "index", f"{indices(np.array(other), n, word)} in place of {taken}", replace(
+            right, start=other.start, stop=stop, step=other.step)
+    if len(own) == 1 < n:
+        for said, reduction in (("mean", Mean), ("sum", Sum), ("largest", Amax)):
+            yield "summed_axes", f"the {said} of all {several(word)} in place of {taken}", reduction(
+                right.name, (axis,), True, inputs=right.inputs)
+
+
+def _parts(own: range, n: int) -> list[range]:
+    """Parts of as many indices of n, that begin elsewhere or go on by other steps; of very many some are left out."""
+    def of(start: int, step: int) -> range:
+        return range(start, start + step * len(own), step)
+
+    last = n - 1 - own.step * (len(own) - 1)
+    every = sorted(range(last + 1), key=lambda start: abs(start - own.start))
+    if len(every) > MOST_PARTS:
+        whole = [start for start in every if start % len(own) == own.start % len(own)]
+        every = [0, last, *whole[:MOST_PARTS], *every[:MOST_PARTS]]
+    steps = {1, n // len(own)} if len(own) > 1 else set()
+    found = [of(start, own.step) for start in every]
+    found += [of(start, step) for step in sorted(steps) for start in (own.start, *range(min(step, MOST_STEPS)))]
+    return [one for one in dict.fromkeys(found) if one != own and one[-1] < n]
 
 
 def _exchanged(found: tuple[int, ...], wanted: tuple[int, ...], order: tuple[int, ...]) -> bool:
