@@ -119,7 +119,7 @@ class Evaluated:
                 yield "in_out_swapped", words, right.with_operand(name, _each_transposed)
             # A mask is of images, as what it is multiplied by
             of_images = name == "mask" or name in OF_ITSELF
-            for key, what, change in (*changes(w.shape, not of_images), *in_memory(w.shape, groups)):
+            for key, what, change in (*changes(w.shape, not of_images, sequence=False), *in_memory(w.shape, groups)):
                 yield _of_weight(key, what, w.ndim), f"{_called(name)} {what}", right.with_operand(name, change)
         if right.dy is not None:
             for key, what, change in changes(right.dy.value.shape):

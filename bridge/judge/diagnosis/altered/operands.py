@@ -13,8 +13,8 @@ Array = np.ndarray
 Change = tuple[str, str, Callable[[Array], Array]]
 
 
-def changes(shape: tuple[int, ...], learned: bool = False) -> Iterator[Change]:
-    """Yield what may be read in the place of an operand of this shape, which may be a parameter.
+def changes(shape: tuple[int, ...], learned: bool = False, sequence: bool = True) -> Iterator[Change]:
+    """Yield what may be read in the place of an operand of this shape, which may be a parameter, or have no times.
 
     >>> [said for _, said, _ in changes((3,))]
     ['one further, around the end', 'one before, around the end', 'in reverse order', 'of the first for all', \
@@ -30,6 +30,8 @@ def changes(shape: tuple[int, ...], learned: bool = False) -> Iterator[Change]:
     if len(shape) == 3 and shape[1] != shape[2]:
         yield "image_transposed", "with its last axes exchanged in memory", lambda a: np.ascontiguousarray(
             a.transpose(0, 2, 1)).reshape(a.shape)
+    if len(shape) == 3 and shape[1] > 1 and sequence:
+        yield from _rows(shape)
     if len(shape) == 2 and min(shape) > 1:
         yield "column_major", "with its axes exchanged in memory", lambda a: np.ascontiguousarray(a.T).reshape(a.shape)
     if len(shape) > 1 and shape[0] > 1:
@@ -41,6 +43,19 @@ def changes(shape: tuple[int, ...], learned: bool = False) -> Iterator[Change]:
         for by, said in ((1, "previous"), (-1, "next")):
             yield "channels_permuted", f"of the {said} channel", _rolled(by, 1)
         yield from _of_one(1, " channel")
+
+
+def _rows(shape: tuple[int, ...]) -> Iterator[Change]:
+    """Yield sequences that are a time, or a token, off: the rows of three axes."""
+    for by, said in ((1, "behind"), (-1, "before")):
+        where = f"of the row (the time, the token) {said}"
+        for edge, there in ((False, "0 at the edge"), (True, "the edge repeated")):
+            yield "index", f"{where}, {there}", partial(displaced, axis=1, by=by, edge=edge)
+        # Of two rows each is before and behind the other
+        if shape[1] > 2 or by > 0:
+            yield "index", f"{where}, around the end", _rolled(-by, 1)
+    if shape[1] > 2:
+        yield "index", "with its rows (times, tokens) in reverse order", _flipped(1)
 
 
 def in_memory(shape: tuple[int, ...], groups: int) -> Iterator[Change]:
