@@ -51,27 +51,27 @@ class _Recurrent(Operation):
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the outputs of all times."""
         z, own = self._ordered(inputs[0]), parameters.get("output")
-        return self._ordered(self._one_by_one(z, parameters) if own is None else
-                            self._output(self._known(z, _shifted(self._ordered(own), 1), parameters)))
+        return self._ordered(self._one_by_one(z, parameters) if own is None else self._output(self._known(
+            z, self._before(self._ordered(own)), parameters, self._beginning(z)[1])))
 
     def backward(self, dy: Number, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Gradients:
         """Return the gradients with respect to input, weight and bias."""
         z, dy, own = self._ordered(inputs[0]), self._ordered(dy), parameters.get("input_gradient")
         output = parameters.get("output")
         y = self._one_by_one(z, parameters) if output is None else self._ordered(output)
-        before = _shifted(y, 1).named("the output before")
-        known = {**self._known(z, before, parameters), "before": before, "y": y}
+        before, first = self._before(y).named("the output before"), self._beginning(z)[1]
+        known = {**self._known(z, before, parameters, first), "before": before, "y": y}
         if "state" in known:
-            known["state before"] = _shifted(known["state"], 1).named("the state before")
+            known["state before"] = _behind(first, known["state"]).named("the state before")
         weight = parameters["weight"]
         if own is None:
             used = dz = self._back_one_by_one(dy, known, weight)
         else:
             used = self._ordered(own).named("the gradient of the input")
-            dz, _ = self._gradients(dy, _shifted(used, -1), known, self._later(known), weight, None)
+            dz, _ = self._gradients(dy, self._passed_back(_shifted(used, -1)), known, self._later(known), weight, None)
         products = self._of_products(used, known)
         rows = products.reshape((-1, products.shape[2]))
-        found = {"weight": rows.transpose((1, 0)) @ before.reshape((-1, self.hidden_size))}
+        found = {"weight": rows.transpose((1, 0)) @ self._of_weight(known).reshape((-1, self.hidden_size))}
         if self.bias:
             found["bias"] = rows.sum((0,))
         return [self._ordered(dz)], found
@@ -97,7 +97,23 @@ class _Recurrent(Operation):
 
     def _later(self, known: Known) -> Known:
         """What is known, at the time behind."""
-        return {name: _shifted(known[name], -1) for name in self.read_later}
+        return {name: self._passed_back(_shifted(known[name], -1)) for name in self.read_later}
+
+    def _passed_back(self, x: Number, start: int = 0) -> Number:
+        """What times from `start` on get of numbers of those behind them: all."""
+        return x
+
+    def _of_weight(self, known: Known) -> Number:
+        """What the weight is multiplied by."""
+        return known["before"]
+
+    def _beginning(self, z: Number) -> tuple[Number | None, Number | None]:
+        """Output and state before the first time; None where they are 0."""
+        return None, None
+
+    def _before(self, y: Number) -> Number:
+        """The outputs before those of all times."""
+        return _behind(self._beginning(y)[0], y)
 
     def _product(self, before: Number, parameters: Mapping[str, Number]) -> Number:
         """What outputs before make of the gates."""
@@ -117,7 +133,8 @@ class _Recurrent(Operation):
 
     def _one_by_one(self, z: Number, parameters: Mapping[str, Number]) -> Number:
         """The outputs of all times, each from what the one before has been found to be."""
-        h, state, found = _zero(z, self.hidden_size), None, []
+        (h, state), found = self._beginning(z), []
+        h = _zero(z, self.hidden_size) if h is None else h
         for t in range(z.shape[1]):
             known = self._known(z[:, t:t + 1], h, parameters, state)
             h, state = self._output(known), known.get("state")
@@ -129,7 +146,8 @@ class _Recurrent(Operation):
         later = self._later(known)
         for t in reversed(range(dy.shape[1])):
             now, then = ({name: one[:, t:t + 1] for name, one in of.items()} for of in (known, later))
-            after, carried = self._gradients(dy[:, t:t + 1], after, now, then, weight, carried)
+            after, carried = self._gradients(
+                dy[:, t:t + 1], self._passed_back(after, t), now, then, weight, carried)
             found.append(after)
         return found[-1].concatenated(found[-2::-1], 1)
 
@@ -273,6 +291,11 @@ class Rnn(_Recurrent):
 def _zero(x: Number, width: int) -> Number:
     """Nothing, at one time."""
     return x.exact(np.zeros((x.shape[0], 1, width)))
+
+
+def _behind(first: Number | None, x: Number) -> Number:
+    """The numbers of the time before, and at the first time these, or 0."""
+    return _shifted(x, 1) if first is None else first.concatenated([x[:, :-1]], 1)
 
 
 def _shifted(x: Number, step: int) -> Number:

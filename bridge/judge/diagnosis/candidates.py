@@ -10,6 +10,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.altered.engine import as_a_whole
 from bridge.judge.diagnosis.altered.formulas import Evaluated
+from bridge.judge.diagnosis.faults.carried_state import carried_state
 from bridge.judge.diagnosis.faults.convolution_faults import data_faults, filter_faults, forward_faults, rare_faults
 from bridge.judge.diagnosis.faults.graph_faults import formula_faults, sum_faults
 from bridge.judge.diagnosis.faults.layouts import layouts
@@ -120,6 +121,7 @@ def operation_faults(case: Case) -> Hypotheses:
         yield from _other_dropout(case, right)
         yield from _statistics_before(case, right)
         yield from _earlier_inputs(case, right)
+        yield from carried_state(right, case.before)
         yield from _inputs_of_others(case, right)
     elif isinstance(right, Joined):
         yield from sum_faults(right, lambda part: operation_faults(replace(case, right=part)))

@@ -28,7 +28,13 @@ from bridge.judge.diagnosis.altered.others import (
     others_in_its_place,
     with_state_twice,
 )
-from bridge.judge.diagnosis.altered.recurrences import in_other_gates, in_other_times, other_grus
+from bridge.judge.diagnosis.altered.recurrences import (
+    cut_gradients,
+    in_other_gates,
+    in_other_times,
+    of_the_same_time,
+    other_grus,
+)
 from bridge.judge.diagnosis.altered.updates import Update, UpdateFormula
 from bridge.judge.diagnosis.predictions.formulas import Criterion, EachPart, Formula, Joined
 from bridge.judge.diagnosis.predictions.operations import Predicted, Prediction
@@ -106,14 +112,14 @@ class Evaluated:
                 inputs = (*right.inputs[:i], _changed(one, change), *right.inputs[i + 1:])
                 exchanged = isinstance(right.node, Matmul) and "exchanged" in what
                 yield "in_out_swapped" if exchanged else key, f"{name} {what}", right.replaced(inputs=inputs)
+        for key, words, node in other_parts(right.node, right.inputs[0].value.shape):
+            yield key, words, self.with_owner(node)
         for name, w in right.parameters.items():
             for number in (1.0, 0.0):
                 words = f"{right.node.kind} without {_called(name)}, as if it were {number:g}"
                 yield "bias" if (name, number) == ("bias", 0) else "factor", words, right.with_operand(
                     name, partial(np.full_like, fill_value=number))
             groups = getattr(right.node, "groups", 1)
-        for key, words, node in other_parts(right.node, right.inputs[0].value.shape):
-            yield key, words, self.with_owner(node)
             if name == "weight" and right.node.follows_itself:
                 words = "the weight of each gate transposed"
                 yield "in_out_swapped", words, right.with_operand(name, _each_transposed)
@@ -145,6 +151,8 @@ class Evaluated:
         # In the place of an operation that keeps the shape there may be none
         keeps = owner.output_shape(*shapes) == shapes[0] and not (right.state or isinstance(right.gradient, str))
         for words, other in itertools.chain(made, in_other_gates(owner), in_other_times(owner), other_grus(owner),
+                                            of_the_same_time(owner) if right.dy is not None else (),
+                                            cut_gradients(owner, shapes[0]) if right.dy is not None else (),
                                             of_another_input(owner), in_other_orders(owner, shapes),
                                             along_other_axes(owner, shapes[0]), with_state_twice(owner)):
             known = right.state in other.new_state_shapes() if right.state else keeps or not words.startswith(OF_SHAPE)

@@ -11,11 +11,14 @@ import numpy as np
 
 from bridge.judge.diagnosis.altered.others import Others
 from bridge.judge.diagnosis.wrong_operations.change import changed
-from bridge.operations.operation import Gradients, Number, Operation
+from bridge.operations.operation import Gradients, Number, Operation, Shape
 from bridge.operations.recurrence import Gru
 
 #: Of recurrent layers what their gates are called, in torch's order
 GATES = {"lstm": ("input", "forget", "proposal", "output"), "gru": ("reset", "update", "proposal")}
+
+#: Times at either end that a gradient may be cut at
+MOST_CUTS = 32
 
 
 def in_other_gates(right: Operation) -> Others:
@@ -59,6 +62,36 @@ def in_other_times(right: Operation) -> Others:
 
     if right.follows_itself:
         yield "the last time comes first in the output", changed(right, forward=forward)
+
+
+def of_the_same_time(right: Operation) -> Others:
+    """Yield a recurrent layer whose weights are multiplied by outputs of the same time in their gradient."""
+    if right.follows_itself:
+        yield "the output of the same time in place of the output before", changed(
+            right, _of_weight=lambda known: known["y"])
+
+
+def cut_gradients(right: Operation, shape: Shape) -> Others:
+    """Yield a recurrent layer of so many times whose gradient goes back through a part of them alone."""
+    times = shape[1] if right.follows_itself else 0
+    counted = f"(times count from 0 to {times - 1})"
+    cuts = {f"the gradient does not go back from time {_row(right, t, times)} to the time before {counted}": {t}
+            for t in (*range(1, min(times, MOST_CUTS)), *range(max(times - MOST_CUTS, MOST_CUTS), times))}
+    cuts |= {f"the gradient goes back through {n} times at most: it is cut behind every {n} {counted}": {
+        *range(n, times, n)} for n in range(2, min((times + 1) // 2, MOST_CUTS))}
+    if times > 2:
+        cuts["the gradient does not go back from any time to the time before"] = {*range(1, times)}
+    for words, where in cuts.items():
+        def passed(x: Number, start: int = 0, where: set[int] = where) -> Number:
+            kept = np.array([start + i + 1 not in where for i in range(x.shape[1])])
+            return x.moved(lambda a: np.where(kept[:, None], a, 0.0))
+
+        yield words, changed(right, _passed_back=passed)
+
+
+def _row(right: Operation, time: int, times: int) -> int:
+    """Where a time stands."""
+    return times - 1 - time if getattr(right, "reverse", False) else time
 
 
 def other_grus(right: Operation) -> Others:
