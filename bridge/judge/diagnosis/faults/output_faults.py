@@ -156,7 +156,8 @@ def _overwrote(right: Prediction, graph: StepGraph, name: str, other: str) -> bo
     A sum sends its gradient on: they are equal. And an operation that hands on what it is given, by another mistake,
     has made the other one of what is here.
     """
-    after = StepGraph(graph.pair, graph.step, graph.weights, ignored=frozenset({name})).operation(other)
+    ignored = frozenset(graph.after(name))
+    after = StepGraph(graph.pair, graph.step, graph.weights, ignored=ignored).operation(other)
     one, following = right.full(graph.arithmetic), after.full(graph.arithmetic)
     room = sum(0.0 if each.error is None else each.error for each in (one, following))
     same = (np.abs(one.value.reshape(-1) - following.value.reshape(-1)) <= np.ravel(room)).all()
