@@ -107,6 +107,10 @@ class Operation:
         """Return the gradients of the loss, from that with respect to the output."""
         raise NotImplementedError
 
+    def in_words(self, name: str, *shapes: Shape) -> str:
+        """Return what a setting stands for, of inputs of these shapes, where that is no number of it; else nothing."""
+        return ""
+
     def choices(self, shape: Shape) -> tuple[tuple[int, ...], int]:
         """Return the axes of its input, of `shape`, within which it chooses one of equal numbers to send the gradient
         to, and among how many; none where nothing is chosen.

@@ -109,6 +109,11 @@ class Attention(Operation):
         """Return what the scores are multiplied by."""
         return self.scale or 1 / math.sqrt(features)
 
+    def in_words(self, name: str, *shapes: Shape) -> str:
+        """Return what a scale of 0 stands for."""
+        features = shapes[0][-1]
+        return f"1/sqrt(d) = {self.factor(features):.6g}" if name == "scale" and not self.scale else ""
+
     def forward(self, inputs: Sequence[Number], parameters: Mapping[str, Number]) -> Number:
         """Return the sums of values by their weights; or the sums before they are divided by those of the weights."""
         return self._sums(*self._weights(inputs), inputs[2].named("the values"))

@@ -103,7 +103,7 @@ MISTAKES = (
     Mistake("The scores are divided by d, not by its root", layer(
         ATTENTION, lambda self, node, inputs, p: right(replace(node, scale=HEADS / WIDTH), inputs, p)),
             f"forward/{ATTENTION}",
-            said="scale is 0.25 in place of 0"),
+            said="scale is 0.25 in place of 1/sqrt(d)"),
     Mistake("The softmax goes over the queries, not over the keys", layer(ATTENTION, attention(dim=-2)),
             f"forward/{ATTENTION}",
             said="along the queries, not along the keys"),

@@ -96,7 +96,7 @@ MISTAKES = (
             "forward/fine"),
     Mistake("The loss is averaged over the images alone", replaced(
         loss=lambda self, y, target: (y - target).square().sum() / len(y)), "loss",
-            said="times 144 (N/2, N = 288)"),
+            said="divided by n = 2 in place of n c d h w = 288"),
     Mistake("Adam's averages are not corrected for their beginning with 0", Uncorrected, "optimizer/fine/weight",
             said="without bias correction"),
 )

@@ -20,8 +20,8 @@ Change = Callable[..., Any]
 #: What axes are called, by their number
 AXES = {1: ("number",), 2: ("row", "column"), 3: ("image", "row", "column"), 4: ("image", "channel", "row", "column"),
         6: ("image", "channel", "row of windows", "column of windows", "row of each window", "column of each window")}
-#: Letters from which on a name of an intermediate is no help
-LONG = 80
+#: Letters from which on a name of an intermediate is no help, and those that are left of what it is made of
+LONG, SHORT = 80, 40
 #: What is said of a tensor without a name
 UNNAMED = "a number"
 #: Primitives that only move numbers: what they give has the name of what they take
@@ -293,11 +293,34 @@ def _label(primitive: str, operands: Sequence[Argument]) -> str:
         return f"the mean of {first.removeprefix('the sum of ')}"
     if primitive not in WORDS:
         return first
-    inner = [_bracketed(one.label) if primitive in BRACKETED else one.label for one in operands]
-    said = WORDS[primitive].format(*inner, *[""] * 2)
-    return said if len(said) <= LONG else WORDS[primitive].format("...", operands[1].label[:20] if len(operands) > 1
-                                                                   else "")
+    said = ""
+    for change in (str, shortened):
+        inner = [_bracketed(change(one.label)) if primitive in BRACKETED else change(one.label) for one in operands]
+        said = said if 0 < len(said) <= LONG else WORDS[primitive].format(*inner, *[""] * 2)
+    return said
+
+
+def shortened(label: str) -> str:
+    """Return a name, or of a long one what is before the last sign in no brackets that is near enough.
+
+    >>> shortened("the input less its largest - log(the sum of exp(the input less its largest))")
+    'the input less its largest - ...'
+    >>> shortened("exp(the input less its largest, of all of its channels)"), shortened("the input")
+    ('...', 'the input')
+    """
+    signs = [at for at in _signs(label) if at <= SHORT]
+    return label if len(label) <= SHORT else f"{label[:signs[-1] + 2]} ..." if signs else "..."
+
+
+def _signs(label: str) -> list[int]:
+    """Where spaces before signs are that stand in no brackets."""
+    depth, found = 0, []
+    for at, letter in enumerate(label):
+        depth += (letter == "(") - (letter == ")")
+        if not depth and letter == " " and label[at + 1:at + 3] in ("+ ", "- ", "* ", "/ "):
+            found.append(at)
+    return found
 
 
 def _bracketed(label: str) -> str:
-    return f"({label})" if " " in label and any(sign in label for sign in (" + ", " - ", " * ", " / ")) else label
+    return f"({label})" if _signs(label) else label

@@ -51,10 +51,11 @@ def places(call: Call, extents: Extents) -> Alterations:
     yield Alteration("index", f"{said} is always the last", to(lambda at: 0 * at + rows * columns - 1))
     for by, where in ((1, "after"), (-1, "before")):
         yield Alteration("index", f"{said} is the one {where} it", to(lambda at, by=by: np.maximum(at + by, 0)))
-    yield Alteration("pooling", "the gradient goes to all that are equal to the largest",
-                     lambda method, x: _certain(_largest(x, (-2, -1))))
-    yield Alteration("pooling", "the gradient goes to the last of equal ones", lambda method, x: _certain(
-        _one(_largest(x, (-2, -1)), (-2, -1), last=True)))
+    said = "the gradient goes to all that are equal to the largest"
+    yield Alteration("pooling", said, lambda method, x: _certain(_largest(x, (-2, -1))), said)
+    said = "the gradient goes to the last of equal ones"
+    yield Alteration("pooling", said, lambda method, x: _certain(
+        _one(_largest(x, (-2, -1)), (-2, -1), last=True)), said)
 
 
 @alters("shares_of_max")

@@ -83,4 +83,5 @@ def pairs(formula: Adjustable, made: Sequence[Single], target: Target, other_way
         both = frozenset((int(i), j))
         if not one.keys() & other.keys() and both not in done:
             done.add(both)
-            yield (key, other_key), f"{said}; and {other_said}", {**one, **other}
+            words = said if said == other_said else f"{said}; and {other_said}"
+            yield (key, other_key), words, {**one, **other}

@@ -36,6 +36,9 @@ class Adjustable(Protocol):
     def numbers(self) -> dict[str, float]:
         """Return the settings that are real numbers."""
 
+    def in_words(self, name: str) -> str:
+        """Return a setting, or what it stands for."""
+
     def with_number(self, name: str, number: float) -> Prediction:
         """Return the same by another setting."""
 
@@ -51,7 +54,7 @@ def altered_hypothesis(key: str, detail: str, operation: Prediction, *, fitted: 
 def settings(formula: Adjustable, target: Target) -> Hypotheses:
     """Yield another number in the place of a setting."""
     for name, right in formula.numbers.items():
-        yield from _fit(name, right, partial(formula.with_number, name), target)
+        yield from _fit(name, right, partial(formula.with_number, name), target, formula.in_words(name))
 
 
 def constants(formula: Adjustable, calls: Sequence[Call], target: Target, other_way: bool) -> Hypotheses:
@@ -94,7 +97,8 @@ def _with_added(at: int, number: float) -> Change:
     return lambda method, *given: method(*(one + number if i == at else one for i, one in enumerate(given)))
 
 
-def _fit(name: str, right: float, with_number: Callable[[float], Prediction], target: Target) -> Hypotheses:
+def _fit(name: str, right: float, with_number: Callable[[float], Prediction], target: Target, words: str = ""
+         ) -> Hypotheses:
     def predict(number: float) -> Array:
         return with_number(number).at(target.sample)
 
@@ -103,5 +107,5 @@ def _fit(name: str, right: float, with_number: Callable[[float], Prediction], ta
     with np.errstate(all="ignore"):
         known = fitted(right, predict, target)
     if known is not None:
-        words = f"{name} is {said(*known, right)} in place of {right:.6g}"
-        yield altered_hypothesis("constant", words, with_number(known[0]), fitted=True)
+        detail = f"{name} is {said(*known, right)} in place of {words or f'{right:.6g}'}"
+        yield altered_hypothesis("constant", detail, with_number(known[0]), fitted=True)

@@ -21,6 +21,7 @@ from bridge.judge.diagnosis.altered.others import (
     by_running_statistics,
     fits,
     in_other_orders,
+    in_words,
     of_another_input,
     of_another_output,
     other_parts,
@@ -100,6 +101,15 @@ class Evaluated:
         """Return the same by another setting."""
         return self.with_owner(replace(self._owner, **{name: number}))
 
+    def in_words(self, name: str) -> str:
+        """Return a setting, or what it stands for."""
+        return in_words(self._owner, name, self._shapes)
+
+    @property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Those of an operation's inputs."""
+        return [one.value.shape for one in self.right.inputs] if isinstance(self.right, Formula) else []
+
     def operands(self) -> Iterator[tuple[str, str, Prediction]]:
         """Yield a kind, words, and what is made of whole operands that are other ones."""
         right = self.right
@@ -141,13 +151,13 @@ class Evaluated:
         """Yield words, and what another operation or loss makes, or this one with another setting or of another input.
         """
         right, owner = self.right, self._owner
-        made = itertools.chain(others_in_its_place(owner), other_settings(owner))
+        shapes = self._shapes
+        made = itertools.chain(others_in_its_place(owner), other_settings(owner, shapes))
         if isinstance(right, Criterion):
             yield from ((words, self.with_owner(other)) for words, other in (*made, *of_another_output(owner)))
             return
         if isinstance(owner, BatchNorm2d) and owner.training and not right.state:
             yield from ((words, self.with_owner(other)) for words, other in by_running_statistics(owner))
-        shapes = [one.value.shape for one in right.inputs]
         # In the place of an operation that keeps the shape there may be none
         keeps = owner.output_shape(*shapes) == shapes[0] and not (right.state or isinstance(right.gradient, str))
         for words, other in itertools.chain(made, in_other_gates(owner), in_other_times(owner), other_grus(owner),
@@ -285,6 +295,10 @@ class Part:
     def altered(self, made: Mapping[int, Change | Instead], other_way: bool = False) -> Prediction:
         """Return the sum when some calls of the part do something else."""
         return self._sum(self._formula.altered(made, other_way))
+
+    def in_words(self, name: str) -> str:
+        """Return a setting, or what it stands for."""
+        return self._formula.in_words(name)
 
     def with_number(self, name: str, number: float) -> Prediction:
         """Return the sum by another setting."""

@@ -48,8 +48,12 @@ COMMON = ("relu", "sigmoid", "tanh", "leaky_relu", "batch_norm2d", "layer_norm",
 OF_SHAPE = ("no ", "the derivative at the output", "along ")
 
 
-def other_settings(right: Operation | Loss) -> Others:
+def other_settings(right: Operation | Loss, shapes: Sequence[Shape] = ()) -> Others:
     """Yield the same with one setting changed: torch's own, its opposite, another order, one more or less.
+
+    Parameters
+    ----------
+    shapes : of the inputs of an operation, where a setting may stand for a number that follows from them
 
     >>> from bridge.operations.pointwise import Elu
     >>> [said for said, _ in other_settings(Elu("a", alpha=0.5))][:4]
@@ -64,8 +68,9 @@ def other_settings(right: Operation | Loss) -> Others:
         if one.name not in ("name", "inputs"):
             for other in dict.fromkeys((*_default(one), *_like(value, numbers))):
                 if other != value and (lowest is None or min(other) >= lowest):
-                    yield f"{one.name} is {_said(other)} in place of {_said(value)}", replace(
-                        right, **{one.name: other})
+                    made = replace(right, **{one.name: other})
+                    wrong, known = (in_words(owner, one.name, shapes) for owner in (made, right))
+                    yield f"{one.name} is {wrong} in place of {known}", made
 
 
 def others_in_its_place(right: Operation | Loss) -> Others:
@@ -297,5 +302,8 @@ def _like(value: Any, numbers: set[int]) -> Iterator[Any]:
         yield from ((one,) * len(value) for one in value)
 
 
-def _said(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def in_words(owner: Operation | Loss, name: str, shapes: Sequence[Shape]) -> str:
+    """Return a setting, or what it stands for."""
+    value = getattr(owner, name)
+    known = owner.in_words(name, *shapes) if isinstance(owner, Operation) and shapes else ""
+    return known or (f"{value:.6g}" if isinstance(value, float) else str(value))

@@ -130,6 +130,10 @@ class Cropped:
         """Return what is made when some calls do something else."""
         return self._both(self.part.altered(made, other_way), self.whole.altered(made, other_way))
 
+    def in_words(self, name: str) -> str:
+        """Return a setting, or what it stands for."""
+        return self.whole.in_words(name)
+
     def with_number(self, name: str, number: float) -> Prediction:
         """Return the same by another setting."""
         return self._both(self.part.with_number(name, number), self.whole.with_number(name, number))

@@ -182,9 +182,9 @@ def overlaps(call: Call, extents: Extents) -> Alterations:
     if behind := behind_padding(rows, columns):
         yield Alteration("padding_width", "the windows are added where the padding is not subtracted from their places",
                          lambda method, x, *rest: method(x, *behind, *rest[2:]))
-    for said, inside in beyond((rows, columns), image[2:]):
+    for said, places in beyond((rows, columns), image[2:]):
         yield Alteration("padding_mode", f"beyond the image {said}, and their sums go there",
-                         lambda method, x, *rest, inside=inside: method(x, *inside, *rest[2:]), said)
+                         lambda method, x, *rest, places=places: method(x, *places, *rest[2:]), said)
     if max(shape[4:]) > 2:
         yield Alteration("index", f"the sum of {what} over each window goes to its centre alone", _to_centre)
     for axis, name in ((2, "row"), (3, "column")):

@@ -156,6 +156,10 @@ class UpdateFormula:
         return {name: value for name, value in vars(self.updating.settings).items()
                 if isinstance(value, float)}
 
+    def in_words(self, name: str) -> str:
+        """Return a setting."""
+        return f"{self.numbers[name]:.6g}"
+
     def with_number(self, name: str, number: float) -> Prediction:
         """Return the new weights by another setting."""
         settings = replace(self.updating.settings, **{name: number})  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -24,11 +25,11 @@ PITCHES = (4, 8, 16, 32, 64, 128)
 FEW = 4
 
 
-def fitted(predicted: Array, found: Array, dimensions: dict[str, int]) -> float | None:
+def fitted(predicted: Array, found: Array, dimensions: dict[str, int], known: Iterable[float] = ()) -> float | None:
     """Return the factor of `found` over `predicted`, exactly a named one where it is close to that; None where nothing
     fits.
 
-    Few numbers are proportional to anything: there only named factors count.
+    Few numbers are proportional to anything: there only named factors count, and those that are `known`.
     """
     square = float(np.vdot(predicted, predicted))
     if not square > 0:
@@ -40,9 +41,8 @@ def fitted(predicted: Array, found: Array, dimensions: dict[str, int]) -> float 
     # A factor that explains less than nine tenths of what is there is none
     if not residual <= 0.1 * np.linalg.norm(found):
         return None
-    named = [
-        value for value in (*_named(dimensions), *_counts(dimensions)) if abs(value - factor) <= 1e-5 * abs(factor)
-    ]
+    every = (*_named(dimensions), *_counts(dimensions), *known)
+    named = [value for value in every if abs(value - factor) <= 1e-5 * abs(factor)]
     # 1 itself is as near as a count that is off by one in millions
     named = [value for value in named if value != 1.0] if abs(factor - 1) > 1e-9 else named
     if named:
@@ -94,6 +94,25 @@ def factor_detail(factor: float, dimensions: dict[str, int]) -> str:
     if square and abs(float(square) - factor * factor) <= ROOT * factor * factor:
         return f"{said} ({'-' * (factor < 0)}{_root(square)}{_sizes(square, dimensions)})"
     return f"{said} (no product of the dimensions)"
+
+
+def divisors(shape: tuple[int, ...]) -> dict[float, str]:
+    """Return factors of a mean over a tensor of this shape, in words: it is divided by the product of some extents.
+
+    Small numbers, which may be anything, are left out.
+
+    >>> divisors((2, 1, 6, 6, 4))[144.0], divisors((2, 3)), 12.0 in divisors((3, 4))
+    ('divided by n = 2 in place of n c d h w = 288', {}, False)
+    """
+    letters = {2: "nc", 3: "nlc", 4: "nchw", 5: "ncdhw"}.get(len(shape), "")
+    used, whole, found = [axis for axis, n in enumerate(shape) if n > 1], math.prod(shape), dict[float, str]()
+    for count in range(1, len(used)) if letters else ():
+        for axes in itertools.combinations(used, count):
+            divisor = math.prod(shape[axis] for axis in axes)
+            if whole / divisor not in SMALL:
+                found.setdefault(whole / divisor, f"divided by {' '.join(letters[axis] for axis in axes)} = {divisor} "
+                                                  f"in place of {' '.join(letters)} = {whole}")
+    return found
 
 
 def _root(square: Fraction) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bridge.judge.diagnosis.faults.convolution_faults import SHIFTS, moved_detail, order_detail, shifts
-from bridge.judge.diagnosis.faults.factors import factor_detail, fitted, is_count, is_named
+from bridge.judge.diagnosis.faults.factors import divisors, factor_detail, fitted, is_count, is_named
 from bridge.judge.diagnosis.faults.layouts import AxisLayout, SliceOrder, layouts
-from bridge.judge.diagnosis.predictions.elementwise import LossGradient
+from bridge.judge.diagnosis.predictions.elementwise import LossGradient, SquaredError
 from bridge.judge.diagnosis.predictions.hypothesis import (
     Added,
     Hypotheses,
@@ -65,14 +65,17 @@ def read_in(base: Hypothesis, layout: AxisLayout) -> Hypotheses:
 
 def scaled(base: Hypothesis, predicted: Array, found: Array, dimensions: dict[str, int]) -> Hypothesis | None:
     """Return the tensor times the factor that fits best; None where that is 1, or nothing."""
-    factor = fitted(predicted, found, dimensions)
+    of = base.operation
+    known = divisors(of.y.value.shape) if isinstance(of, SquaredError | LossGradient) and of.is_mean else {}
+    factor = fitted(predicted, found, dimensions, known)
     if factor is None or factor == 1.0:
         return None
     key = "count" if is_count(factor, dimensions) else "scale"
     if isinstance(base.operation, LossGradient) and factor == 0.5:
         key = "factor_two"
-    times = Scaled(base.operation.shape, base.operation, factor)
-    return base.then(key, factor_detail(factor, dimensions), times, fitted=not is_named(factor, dimensions))
+    named = factor in known or is_named(factor, dimensions)
+    words = known.get(factor) or factor_detail(factor, dimensions)
+    return base.then(key, words, Scaled(of.shape, of, factor), fitted=not named)
 
 
 def moved(base: Hypothesis, name: str) -> Hypotheses:
@@ -154,7 +157,7 @@ def _overwrote(right: Prediction, graph: StepGraph, name: str, other: str) -> bo
     """Whether another tensor is what follows from the right one of this tensor, and is not the same.
 
     A sum sends its gradient on: they are equal. And an operation that hands on what it is given, by another mistake,
-    has made the other one of what is here.
+    has made the other one of what is here. What is between them may be wrong by this tensor, and shows nothing.
     """
     ignored = frozenset(graph.after(name))
     after = StepGraph(graph.pair, graph.step, graph.weights, ignored=ignored).operation(other)

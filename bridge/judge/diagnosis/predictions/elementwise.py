@@ -109,6 +109,10 @@ def unwritten(y: Predicted, arithmetic: Arithmetic) -> Array:
     return arithmetic.u * np.abs(y.value) if y.error is None else y.error
 
 
+#: How near the scale of a mean is to one over its elements
+MEAN = 1e-9
+
+
 @dataclass(frozen=True)
 class SquaredError(Prediction):
     """``scale * sum((y - t)**2)``, of some images."""
@@ -118,6 +122,11 @@ class SquaredError(Prediction):
     scale: float
     images: tuple[int, ...] | None = None
     sequential: str = ""
+
+    @property
+    def is_mean(self) -> bool:
+        """Return whether it is divided by the number of all elements."""
+        return abs(self.scale * self.y.value.size - 1) <= MEAN
 
     def at(self, indices: Array) -> Array:
         return np.full(indices.shape, self._value())
@@ -150,6 +159,11 @@ class LossGradient(Prediction):
     y: Predicted
     target: Array
     scale: float
+
+    @property
+    def is_mean(self) -> bool:
+        """Return whether it is divided by the number of all elements."""
+        return abs(self.scale * self.y.value.size - 1) <= MEAN
 
     def at(self, indices: Array) -> Array:
         return 2 * self.scale * (self.y.value.reshape(-1)[indices] - self.target.reshape(-1)[indices])
