@@ -93,7 +93,7 @@ MISTAKES = (
             "grads/out/weight",
             said="only image 1 of the batch"),
     Mistake("The loop of the convolutions over slices ends one too early", every("conv3d", without_last_slice),
-            "forward/fine"),
+            "forward/fine", said="the last plane of outputs is not computed"),
     Mistake("The loss is averaged over the images alone", replaced(
         loss=lambda self, y, target: (y - target).square().sum() / len(y)), "loss",
             said="divided by n = 2 in place of n c d h w = 288"),

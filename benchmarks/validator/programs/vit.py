@@ -89,7 +89,8 @@ MISTAKES = (
         "gelu", lambda self, node, inputs, p: functional.gelu(inputs[0], approximate="tanh")), "forward/layers.0.gelu",
             said="gelu_tanh in place of gelu"),
     Mistake("Queries, keys and values are taken head by head from the layer that makes all", layer(
-        f"{ATTENTION}.unflatten.reshape", by_heads), f"forward/{ATTENTION}.unflatten.reshape"),
+        f"{ATTENTION}.unflatten.reshape", by_heads), f"forward/{ATTENTION}.unflatten.reshape",
+            said="the 24 features are taken as 2 by 3 by 4, not as 3 by 2 by 4"),
     Mistake("The derivative of the softmax is p (1 - p), without the other elements", every(
         "attention", attention(weigh=diagonal)),
             f"grads/{ATTENTION}.view_4/output",

@@ -20,6 +20,7 @@ from bridge.judge.diagnosis.altered.others import (
     along_other_axes,
     by_running_statistics,
     fits,
+    in_other_blocks,
     in_other_orders,
     in_words,
     of_another_input,
@@ -117,13 +118,15 @@ class Evaluated:
             for key, what, change in changes(right.target.shape):
                 yield key, f"the target {what}", right.replaced(target=change(right.target))
             return
+        # A part of a tensor that is moved is another part, and no part of another tensor
+        for key, words, node in itertools.chain(*(of(right.node, right.inputs[0].value.shape)
+                                                  for of in (other_parts, in_other_blocks))):
+            yield key, words, self.with_owner(node)
         for i, (one, name) in enumerate(zip(right.inputs, _names(right), strict=True)):
             for key, what, change in changes(one.value.shape):
                 inputs = (*right.inputs[:i], _changed(one, change), *right.inputs[i + 1:])
                 exchanged = isinstance(right.node, Matmul) and "exchanged" in what
                 yield "in_out_swapped" if exchanged else key, f"{name} {what}", right.replaced(inputs=inputs)
-        for key, words, node in other_parts(right.node, right.inputs[0].value.shape):
-            yield key, words, self.with_owner(node)
         for name, w in right.parameters.items():
             for number in (1.0, 0.0):
                 words = f"{right.node.kind} without {_called(name)}, as if it were {number:g}"

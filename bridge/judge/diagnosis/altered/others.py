@@ -22,7 +22,7 @@ from bridge.operations.hyperparameters import FROM_ZERO, SEVERAL
 from bridge.operations.losses import LOSSES, Loss
 from bridge.operations.normalization import BatchNorm2d
 from bridge.operations.operation import Gradients, Number, Operation, Shape
-from bridge.operations.rearrangement import TO_THE_END, Slice
+from bridge.operations.rearrangement import TO_THE_END, Permute, Reshape, Slice, Transpose
 from bridge.operations.reductions import Amax, Mean, Sum
 
 #: What exactly, and the operation or the loss that has it
@@ -35,6 +35,8 @@ RANK = 4
 MOST_JOINED = 4
 #: Parts that are tried in the place of one, and those that go on by other steps
 MOST_PARTS, MOST_STEPS = 128, 8
+#: Operations that move what may lie in other blocks
+MOVING = (Permute, Reshape, Slice, Transpose)
 #: Modules of operations that do another thing with other signs, and of those that are not linear
 OF_SIGNS = ("arithmetic", "pointwise", "pooling", "reductions")
 OF_FUNCTIONS = ("normalization", "pointwise", "softmax", "spline")
@@ -170,6 +172,41 @@ def other_parts(right: Operation, shape: Shape) -> Iterator[tuple[str, str, Oper
         for said, reduction in (("mean", Mean), ("sum", Sum), ("largest", Amax)):
             yield "summed_axes", f"the {said} of all {several(word)} in place of {taken}", reduction(
                 right.name, (axis,), True, inputs=right.inputs)
+
+
+def in_other_blocks(right: Operation, shape: Shape) -> Iterator[tuple[str, str, Operation]]:
+    """Yield the kind of a mistake, in which blocks an axis of this shape is taken that is moved, and what takes it so.
+
+    >>> [said for _, said, _ in in_other_blocks(Reshape("a", (2, 2, 2)), (3, 8))][:2]
+    ['the 8 features are taken as 2 by 2 by 2, the first two of which are exchanged', \
+'the 8 features are taken as 2 by 4, not as 4 by 2']
+    """
+    if not isinstance(right, MOVING):
+        return
+    for axis in range(1, len(shape)):
+        n, names = shape[axis], AXES.get(axis_names(shape, ""), ())
+        word = several(names[axis] if len(names) == len(shape) else word_of(axis, len(shape)))
+        divisors = [one for one in range(2, n) if n % one == 0]
+        pairs = ((p, q) for p, q in itertools.product(divisors, divisors) if n % (p * q) == 0)
+        for p, q in itertools.islice(pairs, MOST_PARTS):
+            of = (p, q) if p * q == n else (p, q, n // (p * q))
+            wrong, known = (" by ".join(map(str, one)) for one in (of, (q, p, *of[2:])))
+            said = f"not as {known}" if p != q else "the first two of which are exchanged"
+            yield "channels_permuted", f"the {n} {word} are taken as {wrong}, {said}", _of_blocks(right, axis, p, q)
+
+
+def _of_blocks(right: Operation, axis: int, p: int, q: int) -> Operation:
+    """The operation with two parts exchanged of an axis that is p by q by what is left."""
+    def of(a: np.ndarray, p: int, q: int) -> np.ndarray:
+        parts = a.reshape((*a.shape[:axis], p, q, a.shape[axis] // (p * q), *a.shape[axis + 1:]))
+        return parts.swapaxes(axis, axis + 1).reshape(a.shape)
+
+    def backward(dy: Number, xs: Sequence[Number], w: Mapping[str, Number]) -> Gradients:
+        (dx,), found = right.backward(dy, [xs[0].moved(lambda a: of(a, p, q))], w)
+        return [dx.moved(lambda a: of(a, q, p))], found
+
+    return changed(right, forward=lambda xs, w: right.forward([xs[0].moved(lambda a: of(a, p, q))], w),
+                   backward=backward)
 
 
 def _parts(own: range, n: int) -> list[range]:

@@ -30,6 +30,9 @@ def convolution(node: Conv3d | ConvTranspose3d) -> Wrong:
     for said, planes in (("a plane too early", 1), ("a plane too late", -1)):
         yield "padding_width", f"every window {said}", _of_input(
             node, partial(_shifted, planes=planes), partial(_shifted, planes=-planes))
+    for axis, word in ((2, "plane"), (3, "row"), (4, "column")):
+        for at, side in ((0, "first"), (-1, "last")):
+            yield "padding_width", f"the {side} {word} of outputs is not computed", _without_side(node, axis, at)
     if isinstance(node, Conv3d) and any(node.padding):
         for mode in MODES[1:]:
             yield "padding_mode", f"{mode} padding", _padded(node, mode)
@@ -53,6 +56,16 @@ def _padded(node: Conv3d, mode: str) -> Operation:
         return [dx.scattered(places(xs[0].shape), xs[0].shape)], found
 
     return changed(node, forward=lambda xs, w: of_padded.forward(padded(xs), w), backward=backward)
+
+
+def _without_side(node: Conv3d | ConvTranspose3d, axis: int, at: int) -> Operation:
+    """With 0 in the place of outputs on one side, to which no gradient comes back."""
+    def left(y: Number) -> Number:
+        kept = np.arange(y.shape[axis]) != at % y.shape[axis]
+        return y.moved(lambda a: np.where(kept.reshape((-1,) + (1,) * (a.ndim - axis - 1)), a, 0.0))
+
+    return changed(node, forward=lambda xs, w: left(node.forward(xs, w)),
+                   backward=lambda dy, xs, w: node.backward(left(dy), xs, w))
 
 
 def _of_weight(node: Conv3d | ConvTranspose3d, change: Change) -> Operation:

@@ -38,6 +38,18 @@ def test_volumes_beyond_whose_border_is_something_are_named_in_every_pass(mode: 
         assert of_faults(right, found) == [f"{mode} padding"]
 
 
+def test_volumes_whose_last_plane_is_left_out_are_named_in_every_pass() -> None:
+    x, w, b = (torch.from_numpy(one).requires_grad_() for one in (VOLUMES, KERNELS, BIAS))
+    y = functional.conv3d(x, w, b, padding=1)
+    wrong = torch.cat([y[:, :, :-1], 0 * y[:, :, -1:]], 2)
+    dy = RNG.normal(size=y.shape).astype(np.float32)
+    dx, dw, db = torch.autograd.grad(wrong, (x, w, b), torch.from_numpy(dy))
+    node = Conv3d("it", 2, 3, (3, 3, 3), padding=(1, 1, 1))
+    for gradient, found in ((None, wrong.detach()), (0, dx), ("weight", dw), ("bias", db)):
+        right = formula(node, VOLUMES, {"weight": KERNELS, "bias": BIAS}, None if gradient is None else dy, gradient)
+        assert of_faults(right, found) == ["the last plane of outputs is not computed"]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_what_comes_back_from_beyond_the_border_of_an_image_is_named(mode: str) -> None:
     layer, w = Conv2d("it", 4, 3, (3, 3), (2, 1), (1, 1)), RNG.normal(size=(3, 4, 3, 3)).astype(np.float32)

@@ -11,7 +11,8 @@ from bridge.judge.diagnosis.faults.graph_faults import sum_faults
 from bridge.judge.diagnosis.predictions.formulas import Joined
 from bridge.judge.oracle.error_model import Arithmetic
 from bridge.operations.normalization import BatchNorm2d
-from bridge.operations.rearrangement import Slice
+from bridge.operations.operation import Operation
+from bridge.operations.rearrangement import Reshape, Slice, Transpose
 from tests.helpers.judged.single_operations import X, explained, formula
 
 Array = np.ndarray
@@ -58,6 +59,20 @@ def test_parts_whose_gradients_are_exchanged_are_named() -> None:
     assert found.detail == "the gradients of q and k are exchanged"
     wrong = found.operation.full(Arithmetic(2.0**-24)).value
     np.testing.assert_allclose(wrong, back(other, np.s_[..., :8]) + back(PART, np.s_[..., 8:16]))
+
+
+@pytest.mark.parametrize("node", [Reshape("it", (5, 3, 8)), Slice("it", 2, 8, 16), Transpose("it", 1, 2)])
+def test_an_axis_that_is_taken_in_other_blocks_is_named(node: Operation) -> None:
+    """Queries, keys and values of each head lie together."""
+    by_heads = ROWS.reshape(3, 5, 2, 3, 4).swapaxes(2, 3).reshape(ROWS.shape)
+    wrong = {"reshape": by_heads.reshape(3, 5, 3, 8), "slice": by_heads[..., 8:16],
+             "transpose": by_heads.swapaxes(1, 2)}[node.kind]
+    said = "the 24 features are taken as 2 by 3 by 4, not as 3 by 2 by 4"
+    assert [one.detail for one in explained(formula(node, ROWS), wrong)] == [said]
+    dy = RNG.normal(size=wrong.shape).astype(np.float32)
+    right = formula(node, ROWS, {}, dy, 0)
+    back = right._values.reshape(3, 5, 3, 2, 4).swapaxes(2, 3).reshape(ROWS.shape)
+    assert [one.detail for one in explained(right, back)] == [said]
 
 
 def test_of_very_many_parts_some_are_tried() -> None:
