@@ -31,10 +31,9 @@ from bridge.judge.diagnosis.altered.others import (
     with_state_twice,
 )
 from bridge.judge.diagnosis.altered.recurrences import (
-    cut_gradients,
     in_other_gates,
+    in_other_gradients,
     in_other_times,
-    of_the_same_time,
     other_grus,
 )
 from bridge.judge.diagnosis.altered.updates import Update, UpdateFormula
@@ -164,10 +163,9 @@ class Evaluated:
         # In the place of an operation that keeps the shape there may be none
         keeps = owner.output_shape(*shapes) == shapes[0] and not (right.state or isinstance(right.gradient, str))
         for words, other in itertools.chain(made, in_other_gates(owner), in_other_times(owner), other_grus(owner),
-                                            of_the_same_time(owner) if right.dy is not None else (),
-                                            cut_gradients(owner, shapes[0]) if right.dy is not None else (),
                                             of_another_input(owner), in_other_orders(owner, shapes),
-                                            along_other_axes(owner, shapes[0]), with_state_twice(owner)):
+                                            along_other_axes(owner, shapes[0]), with_state_twice(owner),
+                                            in_other_gradients(owner, shapes[0]) if right.dy is not None else ()):
             known = right.state in other.new_state_shapes() if right.state else keeps or not words.startswith(OF_SHAPE)
             if known and fits(other, owner, shapes):
                 left_out = right.dy is not None and words.startswith("no ")

@@ -17,8 +17,9 @@ from bridge.operations.recurrence import Gru
 #: Of recurrent layers what their gates are called, in torch's order
 GATES = {"lstm": ("input", "forget", "proposal", "output"), "gru": ("reset", "update", "proposal")}
 
-#: Times at either end that a gradient may be cut at
-MOST_CUTS = 32
+#: Times at either end that a gradient may be cut at, and at whose multiples it may be
+MOST_CUTS = 16
+LENGTHS = (*range(2, 17), 20, 24, 25, 30, 32, 35, 40, 50, 60, 64, 100, 128)
 
 
 def in_other_gates(right: Operation) -> Others:
@@ -64,21 +65,18 @@ def in_other_times(right: Operation) -> Others:
         yield "the last time comes first in the output", changed(right, forward=forward)
 
 
-def of_the_same_time(right: Operation) -> Others:
-    """Yield a recurrent layer whose weights are multiplied by outputs of the same time in their gradient."""
+def in_other_gradients(right: Operation, shape: Shape) -> Others:
+    """Yield a recurrent layer whose gradients take outputs of the same time, or go back through a part of its times.
+    """
     if right.follows_itself:
         yield "the output of the same time in place of the output before", changed(
             right, _of_weight=lambda known: known["y"])
-
-
-def cut_gradients(right: Operation, shape: Shape) -> Others:
-    """Yield a recurrent layer of so many times whose gradient goes back through a part of them alone."""
     times = shape[1] if right.follows_itself else 0
     counted = f"(times count from 0 to {times - 1})"
     cuts = {f"the gradient does not go back from time {_row(right, t, times)} to the time before {counted}": {t}
             for t in (*range(1, min(times, MOST_CUTS)), *range(max(times - MOST_CUTS, MOST_CUTS), times))}
     cuts |= {f"the gradient goes back through {n} times at most: it is cut behind every {n} {counted}": {
-        *range(n, times, n)} for n in range(2, min((times + 1) // 2, MOST_CUTS))}
+        *range(n, times, n)} for n in LENGTHS if 2 * n < times}
     if times > 2:
         cuts["the gradient does not go back from any time to the time before"] = {*range(1, times)}
     for words, where in cuts.items():

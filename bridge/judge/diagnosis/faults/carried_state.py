@@ -9,7 +9,7 @@ import numpy as np
 
 from bridge.judge.diagnosis.predictions.formulas import Formula
 from bridge.judge.diagnosis.predictions.hypothesis import Hypotheses, hypothesis
-from bridge.judge.diagnosis.predictions.step_graph import StepGraph
+from bridge.judge.diagnosis.predictions.step_graph import INPUT, StepGraph
 from bridge.judge.diagnosis.wrong_operations.change import changed
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.from_own import paths_of_itself
@@ -69,7 +69,7 @@ def _last(right: Formula, before: StepGraph) -> Beginning | None:
 def _after(graph: StepGraph, node: Any, own: Array) -> Beginning:
     """The last output and state of a step whose outputs are known."""
     (name,) = node.inputs
-    z = graph.value(name if name == "input" else f"forward/{name}")
+    z = graph.value(name if name == INPUT else f"forward/{name}")
     given = Bounded(z.value, 0.0 if z.error is None else z.error, graph.arithmetic)
     weights = {what: Bounded(graph.weights[f"{node.name}/{what}"], 0.0, graph.arithmetic)
                for what in node.parameter_shapes()}
