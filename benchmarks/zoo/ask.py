@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -64,13 +65,22 @@ def ask(entry: Entry) -> Found:
     return Found(entry.name, judged, trained, tuple(foreign))
 
 
+def without_folders(text: str) -> str:
+    """Return a message that names files of Python without their folders, which are this machine's.
+
+    >>> without_folders("add: no rule (/home/me/package/part.py, line 3)")
+    'add: no rule (part.py, line 3)'
+    """
+    return re.sub(r"/[^\s\"'()]*/([^/\s\"'()]+\.py)", r"\1", text)
+
+
 def _said(call: object) -> str:
     try:
         return str(call())  # type: ignore[operator]
     except (BridgeError, InputError) as error:
-        return " ".join(str(error).split())
+        return without_folders(" ".join(str(error).split()))
     except Exception as error:  # somebody else's network may raise anything
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return without_folders(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
 def _batch(entry: Entry, module: nn.Module) -> tuple[list[torch.Tensor], torch.Tensor]:

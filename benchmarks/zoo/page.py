@@ -100,5 +100,5 @@ def _rows(found: list[Found]) -> str:
 
 def _cell(said: str) -> str:
     """What is missing, short, without paths of files."""
-    text = re.sub(r"\(/\S+, line", "(line", said).replace("|", "/")
+    text = re.sub(r"\([^\s()]+\.py, line", "(line", said).replace("|", "/")
     return text if len(text) <= 160 else text[:157] + "..."

@@ -119,6 +119,7 @@ def test_what_is_missing_is_said() -> None:
     lacking = ask(entry(lacks=True))
     assert lacking.judged == "yes" and lacking.estimated == ("aten.sinh.default",)
     assert "sinh: there is no such operation" in lacking.trained
+    assert "(test_zoo.py, line " in lacking.trained
     wrong = ask(entry(wrong=True))
     assert wrong.judged == wrong.trained == "ValueError: no such size"
 
