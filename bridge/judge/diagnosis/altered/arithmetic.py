@@ -104,7 +104,8 @@ def counts(call: Call, extents: Extents) -> Alterations:
     usual = {count + 1: f"{count:g} + 1", **{float(n): name for n, name in extents.products.items()}}
     usual |= {count - 1: f"{count:g} - 1", 1.0: "nothing"}
     odd = {count**2: f"{count:g}**2"}
-    odd |= {float(n + by): f"{name} {by:+d}" for n, name in extents.products.items() for by in (1, -1)}
+    odd |= {float(n + by): f"{name} {sign} 1" for n, name in extents.products.items() for by, sign in (
+        (1, "+"), (-1, "-"))}
     for value, said in (odd | usual).items():
         if value > 0 and value != count:
             words = f"divided by {said} = {value:g}" if value != 1 else "not divided"

@@ -98,7 +98,7 @@ def _alike(formula: Altered | Cropped, made: list[tuple[Call, Alteration]], othe
     for call, one in made:
         if one.template:
             groups.setdefault((call.primitive, one.template), []).append((call, one))
-    for together in groups.values():
+    for together in sorted(groups.values(), key=lambda alike: alike[0][1].unlikely):
         if not 1 < len(together) <= ALIKE:
             continue
         pairs = list(itertools.combinations(together, 2)) if len(together) > 2 else []

@@ -53,6 +53,9 @@ FAMILIES = {"arithmetic": "joined", "joins": "joined", "normalization": "statist
 #: Those of single operations, by their kind; and of all others
 OF_KINDS = {"leaky_relu": "leaky", "prelu": "leaky", "mean": "count", "sum": "count", **dict.fromkeys(
     ("zero_pad2d", "reflection_pad2d", "replication_pad2d"), "padding_mode")}
+#: What the extents of shapes are called, by how many there are
+EXTENTS = {2: ("samples", "features"), 3: ("samples", "rows", "features"), 4: ("images", "channels", "rows", "columns"),
+           5: ("images", "channels", "planes", "rows", "columns")}
 #: What is known of an operation that follows itself
 OF_ITSELF = {"output": "the output of the time before", "input_gradient": "the gradient of the time behind"}
 OF_OPERATIONS = frozenset({*FAMILIES.values(), *OF_KINDS.values(), "activation"})
@@ -185,8 +188,7 @@ class Evaluated:
             shapes.append(right.dy.value.shape)
         found: dict[str, int] = {}
         for shape in (*shapes, right.shape):
-            names = {4: ("images", "channels", "rows", "columns"), 2: ("samples", "features")}.get(
-                len(shape), tuple(f"extent {i}" for i in range(len(shape))))
+            names = EXTENTS.get(len(shape), tuple(f"extent {i}" for i in range(len(shape))))
             for name, n in zip(names, shape, strict=True):
                 if n not in found.values():
                     found[name if name not in found else f"{name} of the output"] = n

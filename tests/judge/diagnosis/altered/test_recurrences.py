@@ -141,3 +141,14 @@ def test_what_goes_on_from_batch_to_batch_is_named(kind: type[nn.RNNBase], kept:
     words = f"at the beginning stands the last {kept} of the batch before, not 0"
     assert [one.detail for one in first.explanations] == [words]
     assert all(one.explanations and one.explanations[0].detail == words for one in found.diagnosis.findings)
+
+
+@pytest.mark.parametrize("gradient", [None, 0, "weight"])
+def test_noise_in_a_recurrent_layer_is_not_named(gradient: Any) -> None:
+    node = KINDS["lstm"]
+    w, z, dy, found = backward(node)
+    known = {name: found[name] for name in ("output", "input_gradient")}
+    right = formula(node, z, w | known, None if gradient is None else dy.numpy(), gradient)
+    for noise in (right._values.std() * RNG.normal(size=right.shape), 0.01 * right._values * RNG.normal(
+            size=right.shape)):
+        assert explained(right, right._values + noise) == []

@@ -19,6 +19,7 @@ from bridge.judge.diagnosis.predictions.formulas import Criterion, Formula
 from bridge.judge.diagnosis.predictions.hypothesis import Hypothesis
 from bridge.judge.diagnosis.predictions.operations import Predicted
 from bridge.operations.losses import CrossEntropy
+from bridge.operations.normalization import LayerNorm
 from bridge.operations.pointwise import Tanh
 from bridge.operations.softmax import Attention
 from bridge.operations.volumes.pooling import MaxPool3d
@@ -42,6 +43,24 @@ def test_axes_without_a_name_can_be_several() -> None:
     said = [words for words, _ in along_other_axes(Tanh("it"), (2, 3, 4, 5, 6))]
     assert said[-1] == ("along exchanged axes: elements of axis 3 for elements of axis 4, and elements of axis 4 for "
                         "elements of axis 3")
+
+
+def test_counts_are_said_by_what_is_counted() -> None:
+    """Of sequences, too."""
+    x = RNG.normal(size=(3, 4, 8)).astype(np.float32)
+    scale = np.sqrt(x.var(-1, keepdims=True, dtype=float) * 8 / 11 + 1e-5)
+    right = formula(LayerNorm("it", (8,), elementwise_affine=False), x)
+    first, *_ = explained(right, (x - x.mean(-1, keepdims=True, dtype=float)) / scale)
+    assert first.detail.endswith("is divided by samples * rows - 1 = 11 in place of 8")
+
+
+def test_where_only_one_row_counts_the_mistake_that_needs_no_other_is_said() -> None:
+    """A gradient of means that are constants, of which only the first row is not 0."""
+    x, dy = RNG.normal(size=(2, 3, 5, 8)).astype(np.float32)
+    dy[:, 1:] = 0
+    right = formula(LayerNorm("it", (8,), elementwise_affine=False), x, {}, dy, 0)
+    (one,) = explained(right, dy / np.sqrt(x.var(-1, keepdims=True, dtype=float) + 1e-5))
+    assert one.detail.startswith("the mean of dy is not subtracted from dy and")
 
 
 @pytest.mark.parametrize(("scale", "said"), [(0.0, "scale is 0.25 in place of 1/sqrt(d) = 0.5"),

@@ -87,3 +87,11 @@ def test_axes_without_a_name_have_words() -> None:
     (said,) = (words for _, words, _ in other_parts(Slice("it", 3, 0, 1), (2, 2, 2, 2, 2, 2, 2)) if "last" in words)
     assert said == "the last element of axis 3 (1 of 2) in place of the first element of axis 3 (0 of 2)"
     assert not list(other_parts(BatchNorm2d("it", 4), X.shape))
+
+
+@pytest.mark.parametrize("node", [KEYS, FIRST, Reshape("it", (5, 3, 8))])
+def test_noise_in_a_part_is_not_named(node: Operation) -> None:
+    right = formula(node, ROWS)
+    for noise in (RNG.normal(size=right.shape), 0.01 * right._values * RNG.normal(size=right.shape)):
+        assert explained(right, right._values + noise) == []
+    assert explained(right, RNG.permutation(right._values.reshape(-1))) == []
