@@ -68,7 +68,7 @@ def ask(entry: Entry) -> Found:
 def without_folders(text: str) -> str:
     """Return a message that names files of Python without their folders, which are this machine's.
 
-    >>> without_folders("add: no rule (/home/me/package/part.py, line 3)")
+    >>> without_folders("add: no rule (/opt/package/part.py, line 3)")
     'add: no rule (part.py, line 3)'
     """
     return re.sub(r"/[^\s\"'()]*/([^/\s\"'()]+\.py)", r"\1", text)
