@@ -54,7 +54,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "shape": ("inputs of other numbers of dimensions than the operation takes here", r"expected (a shape|shapes) \("
               r"|expected (\d+ )?features|in each image|of ones in their place|behind another axis"
               r"|differ in (their channels|dimension)"),
-    "batch": ("the first dimension, the batch's, would change, or none remain", r"keep the first dimension"
+    "batch": ("the first dimension, the batch's, would change, or none remain",
+              r"nothing that it has computed of its input|keep the first dimension"
               r"|The expanded size of the tensor|others than the batch|two dimensions or more|the images"
               r"|one that remains|dimension -?\d of \d, expected"),
     "device": ("what a device does not have, though the CPU has it", r"on the device"),
