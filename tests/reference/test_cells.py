@@ -134,5 +134,5 @@ def test_states_of_some_images_alone_are_refused() -> None:
     torch.manual_seed(0)
     stored = torch.randn(1, 2, 4)
     module = Written(lambda m, x: m.a(x, stored)[0], a=nn.GRU(3, 4, batch_first=True))
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="output differs as it is"):
         Network.from_torch(module, example=(2, TIMES, 3))

@@ -84,8 +84,6 @@ def test_a_first_state_of_0_may_be_made_by_forward(make: Callable[[torch.Tensor]
 @pytest.mark.parametrize(("forward", "layer", "said"), [
     (lambda m, x: m.a(x)[0], nn.LSTM(3, 4, proj_size=2, batch_first=True), "proj_size other than 0"),
     (lambda m, x: m.a(x.repeat(1, 50, 1))[1][1][-1], nn.LSTM(3, 4, batch_first=True), "last state, of 300 times"),
-    (lambda m, x: m.a(x, x.transpose(0, 1)[:1, :, :1].expand(1, -1, 4).transpose(0, 1))[0],
-     nn.GRU(3, 4, batch_first=True), "a first state .* whose dimension 1 are not the images|cannot read"),
     (lambda m, x: m.a(x)[0], nn.GRU(3, 4), "whose dimension 1 are not the images")])
 def test_what_is_not_read_is_named(forward: Any, layer: nn.Module, said: str) -> None:
     with pytest.raises(bridge.ArgumentError, match=said):

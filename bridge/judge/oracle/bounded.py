@@ -651,7 +651,8 @@ class Bounded:
             value = np.exp(of.value)
             room = of.error * (1 + of.error)
             error = value * (room + 2 * FUNCTION_ULP * self.arithmetic.u * (1 + room))
-        error = self._never_exact(error, lambda: value == 0)
+        # Beyond that it is 0 in float64, too, wherever in its interval the argument is
+        error = self._never_exact(error, lambda: of.value + of.error < -LARGEST_EXPONENT - 1)
         return Bounded(value, self.arithmetic.with_underflow(error, 1), self.arithmetic)
 
     @primitive

@@ -13,7 +13,8 @@ import torch
 from bridge.judge.measure.findings import BUG_ABOVE
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.operations import Add, Conv2d, Dropout, LayerNorm, Linear, Relu, Subtract
+from bridge.judge.oracle.from_own import FromOwn, in_use
+from bridge.operations import Add, Attention, Conv2d, Dropout, LayerNorm, Linear, Relu, Subtract
 from bridge.operations.graph import INPUT, Graph
 from bridge.operations.operation import Operation as Node
 from tests.helpers.graphs import Case, Tensors, judge_step, make_case, random_graph, torch_step
@@ -247,3 +248,18 @@ def test_what_is_copied_must_be_what_is_written() -> None:
         assert judge_step(case, found)[name].local == 0
         wrong = np.nextafter(found[name], F32(9)) * (found[name] != 0)
         assert judge_step(case, found | {name: wrong})[name].local > BUG_ABOVE
+
+
+def test_attention_has_room_for_operands_that_are_not_rounded() -> None:
+    """Its own numbers may be in use before they are written; nothing of it is a copy, so that one bound says all."""
+    arithmetic, rng = Arithmetic(total_roundoff("float32")), np.random.default_rng(0)
+    node = Attention("a", inputs=("x", "x", "x"), is_causal=True)
+    own, dy = [Bounded(rng.standard_normal((2, 6, 4)), 0.0, arithmetic) for _ in range(3)], Bounded(
+        rng.standard_normal((2, 6, 4)), 0.0, arithmetic)
+    used = [in_use(one) for one in own]
+    pairs = [(FromOwn(node, {}).forward(own), node.forward(used, {}), node.forward(own, {})),
+             *zip(FromOwn(node, {}).backward(dy, own)[0], node.backward(in_use(dy), used, {})[0],
+                  node.backward(dy, own, {})[0], strict=True)]
+    for found, wanted, written in pairs:
+        assert (found.error == wanted.error).all() and (found.value == written.value).all()
+        assert (found.error > written.error).any() and ((found.error == 0) == (written.error == 0)).all()

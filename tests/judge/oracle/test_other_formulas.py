@@ -13,7 +13,7 @@ import pytest
 from bridge.judge.measure.error_statistics import measure
 from bridge.judge.oracle.bounded import Bounded
 from bridge.judge.oracle.error_model import Arithmetic, total_roundoff
-from bridge.operations import elementary, pointwise
+from bridge.operations import Attention, elementary, pointwise
 from bridge.operations.losses import BinaryCrossEntropy, CrossEntropy, Huber, Loss, MeanSquaredError, SmoothL1
 
 Array = np.ndarray
@@ -164,3 +164,32 @@ def test_an_exponential_is_off_by_no_more_than_its_argument_is_large(z: float) -
     right = exact(number).exp()
     assert right.error[0] <= (1.26 * abs(z) + 8.1) * ARITHMETIC.u * right.value[0]
     assert t_of((right.value * (1 + 3 * abs(z) * 2.0**-24 + 16 * 2.0**-24)).astype(f), right) > 1
+
+
+def test_an_exponential_next_to_the_smallest_number_may_be_that() -> None:
+    """In float64, of an argument whose own error decides it; far below it is 0 for everybody."""
+    x = Bounded(np.array([-745.2, -744.5, -800.0]), np.full(3, 0.5), Arithmetic(total_roundoff("float64")))
+    assert (np.exp(x.value) == [0.0, 5e-324, 0.0]).all()
+    error = x.exp().error
+    assert error[0] >= 5e-324 and error[1] >= 5e-324 and error[2] == 0
+
+
+def test_scores_of_attention_have_room_for_who_scales_before_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries or keys: their rounding is of the size of the absolute products, not of their sum. That of the factor is
+    the same for all of them, and remains a part of the sum.
+    """
+    seen: dict[str, Bounded] = {}
+    plain = Bounded.named
+
+    def named(self: Bounded, label: str, *axes: str) -> Bounded:
+        seen[label] = self
+        return plain(self, label, *axes)
+
+    monkeypatch.setattr(Bounded, "named", named)
+    rng = np.random.default_rng(0)
+    for size in (0.0, 2.0**-20):
+        q, k, v = (Bounded(rng.standard_normal((2, 9, 5)), size * rng.random((2, 9, 5)), ARITHMETIC) for _ in range(3))
+        Attention("a", inputs=("x", "x", "x")).forward([q, k, v], {})
+        turned, factor = k.transpose((0, 2, 1)), q.exact(np.asarray(1 / math.sqrt(5)))
+        for other in ((q @ turned) * factor, (q * factor) @ turned, q @ (turned * factor)):
+            assert (seen["the scores"].error >= other.error).all()
