@@ -17,7 +17,7 @@ from torch import fx
 
 from reference.network.aten import image_axis, operand_weights, products, recurrence, shared
 from reference.network.aten.rules import rule_of
-from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only
+from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, only, shape_of
 
 TORCH = str(Path(torch.__file__).parent)
 HERE = str(Path(__file__).parents[2])
@@ -112,7 +112,7 @@ class Calls:
         if name == "embedding" and (of := shared.alike(w, args[1])) is not None:
             # Of places of each image, which are the same for all
             rows = self._with_shared(node, rule, (args[0], of, *args[2:]), kwargs)
-            return shared.lifted(w, rows, _shape(rows))
+            return shared.lifted(w, rows, shape_of(rows))
         if name == "index_select":
             # Which vmap takes apart otherwise
             operation, args = torch.ops.aten.index.Tensor, (args[0], [*[None] * args[1], args[2]])
@@ -215,10 +215,6 @@ def _makes_numbers(node: fx.Node) -> bool:
     """Whether it is a call of ATen that takes no tensor, and draws nothing."""
     return (node.op == "call_function" and not node.all_input_nodes and isinstance(node.target, torch._ops.OpOverload)
             and torch.Tag.nondeterministic_seeded not in node.target.tags)
-
-
-def _shape(of: Stored | Tensor) -> tuple[int, ...]:
-    return tuple(of.value.shape) if isinstance(of, Stored) else of.shape
 
 
 @contextlib.contextmanager

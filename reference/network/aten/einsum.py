@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reference.network.aten import image_axis, rules, shared
-from reference.network.aten.writing import Stored, Tensor, UnsupportedError, Writer
+from reference.network.aten.writing import Stored, Tensor, UnsupportedError, Writer, shape_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Lettered:
 
 def einsum(w: Writer, equation: str, operands: Sequence[Tensor | Stored], path: Any = None) -> Tensor:
     """Return the sum of products of tensors of images and of what all images share."""
-    given, output = letters_of(equation, [len(_shape(one)) for one in operands])
+    given, output = letters_of(equation, [len(shape_of(one)) for one in operands])
     images = {letters[one.axis] for letters, one in zip(given, operands, strict=True)
               if isinstance(one, Tensor) and one.images}
     if len(images) != 1 or not images <= set(output):
@@ -37,7 +37,7 @@ def einsum(w: Writer, equation: str, operands: Sequence[Tensor | Stored], path: 
     (image,) = images
     extents: dict[str, int] = {}
     for letters, one in zip(given, operands, strict=True):
-        for letter, extent in zip(letters, _shape(one), strict=True):
+        for letter, extent in zip(letters, shape_of(one), strict=True):
             if extents.setdefault(letter, extent) != extent:
                 raise UnsupportedError(f"{equation}: operands of {extents[letter]} and {extent} numbers along {letter}")
     w.rewritten()
@@ -81,10 +81,6 @@ def letters_of(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     return whole, output.replace("...", wide)
 
 
-def _shape(one: Tensor | Stored) -> tuple[int, ...]:
-    return tuple(one.value.shape) if isinstance(one, Stored) else one.shape
-
-
 def _lettered(w: Writer, one: Tensor | Stored, letters: str, image: str, images: int) -> Lettered:
     """With its images first; what all images share is there for each of them."""
     if not shared.is_shared(one):
@@ -92,13 +88,13 @@ def _lettered(w: Writer, one: Tensor | Stored, letters: str, image: str, images:
         return Lettered(image_axis.images_first(one), letters.replace(image, ""))
     if image in letters:
         one = shared.once(w, one, letters.index(image))
-        if _shape(one)[letters.index(image)] != 1:
+        if shape_of(one)[letters.index(image)] != 1:
             raise UnsupportedError("a stored tensor of each image as an operand")
         at = letters.index(image)
         letters = letters.replace(image, "")
-        return Lettered(shared.spread(w, shared.lifted(w, one, (*_shape(one)[:at], *_shape(one)[at + 1:])), images),
+        return Lettered(shared.spread(w, shared.lifted(w, one, (*shape_of(one)[:at], *shape_of(one)[at + 1:])), images),
                         letters)
-    shape = _shape(one)
+    shape = shape_of(one)
     return Lettered(shared.spread(w, shared.lifted(w, one, shape), images), letters)
 
 

@@ -15,7 +15,17 @@ from torch import nn
 
 from reference.network.aten import image_axis, rules, shapes, shared
 from reference.network.aten.windows import padded
-from reference.network.aten.writing import Rule, Shape, Stored, Tensor, UnsupportedError, Writer, only, parameter
+from reference.network.aten.writing import (
+    Rule,
+    Shape,
+    Stored,
+    Tensor,
+    UnsupportedError,
+    Writer,
+    only,
+    parameter,
+    shape_of,
+)
 from reference.network.layers import ComplexLinear, Embedding, GatherRows
 
 Weight = Stored | Tensor
@@ -31,12 +41,8 @@ def _of(x: Tensor, w: Writer, weight: Weight, shape: Shape) -> Tensor:
     """The weight in that shape, for as many images as the input has."""
     if isinstance(weight, Tensor) and weight.images:
         raise UnsupportedError("a weight that depends on the input")
-    own = shared.lifted(w, weight, _shape(weight))
+    own = shared.lifted(w, weight, shape_of(weight))
     return shared.spread(w, w.reshape(own, (w.batch, *shape)), x.shape[0])
-
-
-def _shape(weight: Weight) -> Shape:
-    return tuple(weight.value.shape) if isinstance(weight, Stored) else weight.shape
 
 
 def _with(w: Writer, kind: str, y: Tensor, of: Weight | None, axis: int) -> Tensor:
@@ -49,7 +55,7 @@ def _with(w: Writer, kind: str, y: Tensor, of: Weight | None, axis: int) -> Tens
 
 def linear(w: Writer, x: Tensor, weight: Weight, bias: Weight | None = None) -> Tensor:
     """The product of all rows with the weight."""
-    k, c = _shape(weight)
+    k, c = shape_of(weight)
     rows = w.reshape(x, (x.shape[0], math.prod(x.shape[1:-1]), c))
     y = rules.matmul(w, rows, w.transpose(_of(x, w, weight, (k, c)), -2, -1), "product")
     return _with(w, "add", w.reshape(y, (*x.shape[:-1], k)), bias, -1)
@@ -58,7 +64,7 @@ def linear(w: Writer, x: Tensor, weight: Weight, bias: Weight | None = None) -> 
 def convolution(w: Writer, x: Tensor, weight: Weight, bias: Weight | None = None, stride: Any = 1, padding: Any = 0,
                 dilation: Any = 1, groups: int = 1) -> Tensor:
     """The product of the weight with all numbers below each place of the kernel, of any number of dimensions."""
-    k, c, *kernel = _shape(weight)
+    k, c, *kernel = shape_of(weight)
 
     def sides(value: Any) -> list[int]:
         found = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -122,7 +128,7 @@ def embedding(w: Writer, weight: Weight, x: Tensor, padding_idx: int = -1, scale
     if x.axis:
         first = embedding(w, weight, image_axis.images_first(x), padding_idx)
         return image_axis.moved_to(first, x.axis)
-    rows, width = _shape(weight)
+    rows, width = shape_of(weight)
     shape = (*x.shape, width)
     if are_needed(w, (None, weight)):
         return w.add(GatherRows(padding_idx), [_of(x, w, weight, (rows, width)), x], shape)
@@ -151,7 +157,7 @@ def prelu(w: Writer, x: Tensor, weight: Weight) -> Tensor:
     """relu(x) - weight relu(-x)."""
     above = w.add(nn.ReLU(), [x], x.shape, "above")
     below = w.add(nn.ReLU(), [w.binary("multiply", x, -1.0, "negative")], x.shape, "below")
-    count = math.prod(_shape(weight))
+    count = math.prod(shape_of(weight))
     factor = _of(x, w, weight, (count, *[1] * (len(x.shape) - 2)) if count > 1 else (1,) * (len(x.shape) - 1))
     return w.binary("subtract", above, w.binary("multiply", below, factor, "weighted"))
 

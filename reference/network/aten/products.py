@@ -11,7 +11,7 @@ from torch import nn
 
 from reference.network.aten import image_axis, rules, shared, windows_of_rows
 from reference.network.aten.einsum import einsum
-from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, parameter
+from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, parameter, shape_of
 
 #: Dimensions of rows, and of a matrix
 ROWS = 2
@@ -22,18 +22,18 @@ def is_one(name: str, args: Any, kwargs: Any) -> bool:
     tensors = shared.leaves((args, kwargs))
     if name == "matmul":
         return shared.is_shared(args[1]) and not shared.is_shared(args[0]) and (
-            len(_shape(args[1])) == 1 or len(args[0].shape) == len(_shape(args[1])) == ROWS)
+            len(shape_of(args[1])) == 1 or len(args[0].shape) == len(shape_of(args[1])) == ROWS)
     return name in RULES and not all(shared.is_shared(one) for one in tensors)
 
 
 def times(w: Writer, x: Tensor, other: Any) -> Tensor:
     """The product of rows with a vector or a matrix that all images share."""
-    if len(_shape(other)) == ROWS:
+    if len(shape_of(other)) == ROWS:
         return rows_times(w, x, other)
     first = image_axis.images_first(x)
     if x.axis == len(x.shape) - 1:
         raise UnsupportedError("a product over the images")
-    (c,) = _shape(other)
+    (c,) = shape_of(other)
     w.rewritten()
     if isinstance(other, Stored) and isinstance(other.value, nn.Parameter) and other.name not in w.several:
         layer = nn.Linear(c, 1, bias=False)
@@ -46,15 +46,11 @@ def times(w: Writer, x: Tensor, other: Any) -> Tensor:
     return image_axis.moved_to(w.reshape(y, first.shape[:-1]), x.axis)
 
 
-def _shape(of: Any) -> tuple[int, ...]:
-    return tuple(of.value.shape) if isinstance(of, Stored) else of.shape
-
-
 def rows_times(w: Writer, x: Any, weight: Any) -> Tensor:
     """The product of rows, (images times some, c), with a matrix (c, k) that all images share."""
     if not isinstance(x, Tensor) or shared.is_shared(x) or x.axis or not shared.is_shared(weight):
         raise UnsupportedError("a product of other than rows of images with a matrix that all images share")
-    c, k = _shape(weight)
+    c, k = shape_of(weight)
     w.rewritten()
     rows = w.reshape(x, (w.batch, x.shape[0] // w.batch, c))
     y = rules.matmul(w, rows, shared.lifted(w, weight, (c, k)), "product")

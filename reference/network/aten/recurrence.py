@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from reference.network.aten import image_axis, operand_weights, shapes, shared
-from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, parameter
+from reference.network.aten.writing import Rule, Stored, Tensor, UnsupportedError, Writer, parameter, shape_of
 from reference.network.layers import GATES, Recurrent
 
 #: Times that are written one by one
@@ -79,7 +79,7 @@ def _each(w: Writer, state: Any) -> Tensor:
     """A first state (images, hidden_size), of a cell; of one that all images share, each has it."""
     if isinstance(state, Tensor) and state.images:
         return image_axis.images_first(state)
-    shape = tuple(state.value.shape) if isinstance(state, Stored) else state.shape
+    shape = shape_of(state)
     return shapes.selected(w, shared.lifted(w, state, shape), 1, 0)
 
 
@@ -91,7 +91,7 @@ def _of_direction(w: Writer, state: Any, at: int) -> Tensor | None:
     if _are_zero([state]):
         return None
     if not isinstance(state, Tensor) or not state.images:
-        shape = tuple(state.value.shape) if isinstance(state, Stored) else state.shape
+        shape = shape_of(state)
         return shapes.selected(w, shapes.selected(w, shared.lifted(w, state, shape), 1, at), 1, 0)
     if state.axis != 1:
         raise UnsupportedError(f"a first state {state.shape} whose dimension 1 are not the images")

@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 
 from reference.network.aten import image_axis
-from reference.network.aten.writing import Rule, Shape, Stored, Tensor, UnsupportedError, Writer
+from reference.network.aten.writing import Rule, Shape, Stored, Tensor, UnsupportedError, Writer, shape_of
 from reference.network.layers import Parameter
 
 #: Operations whose layers have the parameters themselves, behind their first argument
@@ -144,7 +144,7 @@ def viewed(operation: Any, args: Any, kwargs: Any) -> Stored:
 
 def repeated(w: Writer, name: str, of: Stored | Tensor, sizes: Any) -> Tensor | None:
     """Return what is repeated for each image; None where it is repeated otherwise."""
-    shape = tuple(of.value.shape) if isinstance(of, Stored) else of.shape
+    shape = shape_of(of)
     whole = (1,) * (len(sizes) - len(shape)) + shape
     if name == "repeat" and whole == shape and tuple(sizes) == (w.batch, *[1] * (len(shape) - 1)):
         # Behind each other
@@ -173,7 +173,7 @@ def of_all_images(w: Writer, operation: Any, args: Any, kwargs: Any, run: Callab
                                            (args, kwargs))
         return operation(*own[0], **own[1])
 
-    shapes = [tuple(one.value.shape) if isinstance(one, Stored) else one.shape for one in operands]
+    shapes = [shape_of(one) for one in operands]
     examples = [one.value if keep else torch.empty(w.batch, *shape)  # type: ignore[union-attr]
                 for one, keep, shape in zip(operands, kept, shapes, strict=True)]
     graph = make_fx(torch.func.vmap(call, in_dims=tuple(None if keep else 0 for keep in kept)))(*examples).graph
@@ -239,10 +239,10 @@ def aligned(w: Writer, operand: Stored | Tensor, other: Tensor) -> Tensor:
     blocks = of_blocks(w, operand, other)
     if blocks is not None:
         return blocks
-    shape = tuple(operand.value.shape) if isinstance(operand, Stored) else operand.shape
+    shape = shape_of(operand)
     if len(shape) == len(other.shape):
         operand = once(w, operand, other.axis)
-        shape = tuple(operand.value.shape) if isinstance(operand, Stored) else operand.shape
+        shape = shape_of(operand)
     whole = (1,) * (len(other.shape) - len(shape)) + shape
     if len(whole) != len(other.shape) or whole[other.axis] != 1:
         raise UnsupportedError(f"operands of the shapes {other.shape} and {shape}, of which the latter is the same for "
@@ -288,7 +288,7 @@ def of_images(w: Writer, name: str, args: Any) -> Any:
         raise UnsupportedError("a stored tensor as an operand")
 
     def matrix(one: Any) -> Tensor:
-        shape = tuple(one.value.shape) if isinstance(one, Stored) else one.shape
+        shape = shape_of(one)
         if not is_shared(one):
             return one
         if len(shape) < MATRIX:
@@ -307,7 +307,7 @@ def of_images(w: Writer, name: str, args: Any) -> Any:
 def of_one(w: Writer, rule: Rule, args: Any, kwargs: Any) -> Tensor:
     """Return what a layer with parameters makes of a shared image (1, ...), or of rows."""
     x = once(w, args[0], 0)
-    shape = tuple(x.value.shape) if isinstance(x, Stored) else x.shape
+    shape = shape_of(x)
     if not shape or shape[0] != 1:
         raise UnsupportedError("a stored tensor as an operand")
     found = rule(w, lifted(w, x, shape[1:]), *args[1:], **kwargs)

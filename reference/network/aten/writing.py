@@ -94,6 +94,11 @@ class Stored:
         return Stored("", how(self.value), None if self.exact is None else how(self.exact))
 
 
+def shape_of(of: Any) -> Shape:
+    """Return the shape of what a layer gives, or of what is stored."""
+    return tuple(of.value.shape) if isinstance(of, Stored) else of.shape
+
+
 def parameter(of: Stored | None, shape: Shape | None = None) -> nn.Parameter | None:
     """Return a parameter for a layer: the module's own, or a view of it in another shape."""
     if of is None:
